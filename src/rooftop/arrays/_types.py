@@ -80,9 +80,17 @@ Rules = Mapping[str, Mapping[str, tuple[str, ...]]]
 
 
 def shard(array: Array, rules: Rules) -> Sharding:
-    """The sharding that the rules give an array. Raises InputError if a mesh axis would be used twice."""
+    """The sharding that the rules give an array. Where two axes of it ask for one mesh axis, the first has it: attention
+    scores [.., T, S] are split over the context axis along T only.
+    """
     row = rules.get(array.layout, {})
-    return checked(array, Sharding(tuple(tuple(row.get(axis, ())) for axis in array.axes)))
+    used: set[str] = set()
+    axes: list[tuple[str, ...]] = []
+    for axis in array.axes:
+        mine = tuple(m for m in row.get(axis, ()) if m not in used)
+        used.update(mine)
+        axes.append(mine)
+    return Sharding(tuple(axes))
 
 
 def checked(array: Array, sharding: Sharding, sizes: Mapping[str, int] | None = None, mesh: Mesh | None = None) -> Sharding:
@@ -140,6 +148,7 @@ class Op:
 
     `fused` names a kernel: arrays made and used only inside it are not written to memory.
     `fraction` is the part of an einsum's points that is computed (causal mask, window).
+    A `linear` map (add, renaming) needs none of its inputs in the backward pass.
     """
 
     name: str
@@ -150,6 +159,7 @@ class Op:
     fused: str | None = None
     fraction: float = 1.0
     part: str = ""
+    linear: bool = False
 
 
 @dataclass(frozen=True, slots=True)

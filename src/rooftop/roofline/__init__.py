@@ -1,7 +1,8 @@
 """Time of an op on a chip and of a collective on a topology: bound by physics, and expected by calibration."""
 
 from rooftop.roofline._calibration import Calibration, calibration_for, ideal
-from rooftop.roofline._network import AXIS_ORDER, Dimension, Group, Placement, dimensions, group
+from rooftop.roofline._network import Dimension, Group, Placement, dimensions, group
+from rooftop.roofline._placements import divisors, placements, placements_of, single_placements
 from rooftop.roofline._ops import (
     all_reduce_seconds,
     all_to_all_seconds,
@@ -19,7 +20,6 @@ from rooftop.roofline._ops import (
 )
 
 __all__ = [
-    "AXIS_ORDER",
     "Calibration",
     "Dimension",
     "Group",
@@ -29,6 +29,10 @@ __all__ = [
     "calibration_for",
     "collective_seconds",
     "dimensions",
+    "divisors",
+    "placements",
+    "placements_of",
+    "single_placements",
     "expected_op_seconds",
     "gather_seconds",
     "group",

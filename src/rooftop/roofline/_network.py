@@ -18,11 +18,6 @@ from rooftop.formula import Number, floor, maximum, where
 from rooftop.hardware._types import Level, Torus
 from rooftop.roofline._calibration import Calibration
 
-#: Mesh axes share a network dimension in this order, innermost (nearest neighbours) first: the axes that communicate
-#: most often, and on the critical path, get the closest chips.
-AXIS_ORDER = ("tensor_kv", "tensor_q", "context", "expert", "fsdp", "data", "pipeline")
-
-
 @dataclass(frozen=True, slots=True)
 class Dimension:
     """One side of a torus, or one switched level."""
@@ -57,12 +52,13 @@ def dimensions(levels: Sequence[Level]) -> tuple[Dimension, ...]:
 class Placement:
     """For each dimension of the network, how many ways each mesh axis splits it, and how much of it is used.
 
-    `order` lists the mesh axes innermost first; `factors[d][axis]` defaults to 1.
+    `order` lists the mesh axes that share a dimension, innermost (nearest neighbours) first; `factors[d][axis]` defaults
+    to 1.
     """
 
     dimensions: tuple[Dimension, ...]
     factors: tuple[Mapping[str, Number], ...]
-    order: tuple[str, ...] = AXIS_ORDER
+    order: tuple[str, ...]
 
     def size(self, axes: Sequence[str]) -> Number:
         """Ways of a group of mesh axes together."""
