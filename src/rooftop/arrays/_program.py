@@ -12,6 +12,7 @@ Rules that are stated once and used throughout:
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -140,6 +141,19 @@ def update_steps(
     return tuple(t for t in result if t.collective.kind != "slice")
 
 
+@functools.lru_cache(maxsize=1024)
+def _ways(
+    inputs: tuple[Array, ...],
+    at_hand: tuple[tuple[Sharding, ...], ...],
+    output: Array,
+    wanted: Sharding,
+    sizes: tuple[tuple[str, int], ...],
+    mesh: tuple[tuple[str, int], ...],
+) -> tuple[Way, ...]:
+    """Ways of an einsum; plans that differ in how they store weights share most of them."""
+    return resolve(inputs, at_hand, output, wanted, dict(sizes), dict(mesh)).ways
+
+
 def _layout(weight: Array, rules: Rules) -> dict[str, str]:
     """Names of the layouts of a weight's gradient, optimizer state and use: `expert_weight` -> `expert_gradient`, ..."""
     prefix = weight.layout.removesuffix("weight")
@@ -244,7 +258,11 @@ class _Resolver:
     def _forward_einsum(self, op: Op, inputs: Sequence[Array], output: Array, wanted: Sharding) -> None:
         """Choose the cheapest way that leaves weights where the plan puts them, and do it."""
         at_hand = [self._have(a, op.name) for a in inputs]
-        ways = resolve(inputs, at_hand, output, wanted, self.sizes, self.mesh, fraction=op.fraction).ways
+        known = {axis: self.sizes[axis] for array in (*inputs, output) for axis in array.axes}
+        ways = _ways(
+            tuple(inputs), tuple(tuple(v) for v in at_hand), output, wanted,
+            tuple(known.items()), tuple(self.mesh.items()),
+        )  # fmt: skip
         way = next((w for w in ways if self._weights_stay(w)), ways[0])
         self.split[op.name] = {
             axis: axes

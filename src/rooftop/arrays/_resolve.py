@@ -8,6 +8,7 @@ what its indices have and unreduced over what contracted indices have, and is re
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import math
@@ -93,6 +94,9 @@ def reshard(
         return ()
     checked(array, goal)
     missing = set(goal.unreduced) - set(start.unreduced)
+    for step in _steps(array, start, goal, sizes, mesh):
+        if step.after == goal:  # no detour is cheaper than one collective
+            return (step,)
     price = cost or moved_bytes(mesh)
     queue: list[tuple[float, int, int, Sharding, tuple[Collective, ...]]] = [(0.0, 0, 0, start, ())]
     done: set[Sharding] = set()
@@ -116,10 +120,20 @@ def reshard(
     )
 
 
+@functools.lru_cache(maxsize=4096)
+def _local(axes: tuple[str, ...], mesh: tuple[str, ...]) -> Size:
+    return Size.of(axes, mesh)
+
+
+@functools.lru_cache(maxsize=4096)
+def _without(size: Size, mesh: tuple[str, ...]) -> Size:
+    return size / Size.of((), mesh)
+
+
 def _steps(
     array: Array, here: Sharding, goal: Sharding, sizes: Mapping[str, int], mesh: Mapping[str, int]
 ) -> Iterator[Collective]:
-    local = Size.of(array.axes, here.used)
+    local = _local(array.axes, here.used)
 
     def put(i: int, axes: tuple[str, ...], base: tuple[tuple[str, ...], ...] = here.axes) -> tuple[tuple[str, ...], ...]:
         return (*base[:i], axes, *base[i + 1 :])
@@ -133,17 +147,14 @@ def _steps(
         for k in range(1, len(current) + 1):
             suffix = current[-k:]
             after = Sharding(put(i, current[:-k]), here.unreduced)
-            yield Collective(
-                "all_gather", array.name, suffix, local / Size.of((), suffix),
-                array.dtype, here, after, name,
-            )  # fmt: skip
+            whole = _without(local, suffix)
+            yield Collective("all_gather", array.name, suffix, whole, array.dtype, here, after, name)
             for j, other in enumerate(array.axes):
                 if j != i and goal.axes[j][: len(here.axes[j]) + k] == here.axes[j] + suffix and fits(j, here.axes[j] + suffix):
                     after = Sharding(put(j, here.axes[j] + suffix, put(i, current[:-k])), here.unreduced)
                     yield Collective(
-                        "all_to_all", array.name, suffix, local / Size.of((), suffix), array.dtype, here, after,
-                        name, other,
-                    )  # fmt: skip
+                        "all_to_all", array.name, suffix, whole, array.dtype, here, after, name, other
+                    )
         if wanted[: len(current)] == current and len(wanted) > len(current):
             for k in range(1, len(wanted) - len(current) + 1):
                 group = wanted[len(current) : len(current) + k]
