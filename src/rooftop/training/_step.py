@@ -81,10 +81,10 @@ def memory_of(
     return memory_parts(structure, values, policy, on_stage, microbatches, stages)
 
 
-@formula("T_optimizer", "s", note="weights, gradients and states are read and written once")
+@formula("T_optimizer", "s", note="states are read and written, gradients read, weights written")
 def optimizer_seconds(state_bytes: Number, gradient_bytes: Number, weight_bytes: Number, bandwidth: Number) -> Number:
-    """Time of the update, bound by HBM: states in and out, gradients in, weights in and out (bytes per chip)."""
-    return (2 * state_bytes + gradient_bytes + 2 * weight_bytes) / bandwidth
+    """Time of the update, bound by HBM: states in and out, gradients in, new weights out (bytes per chip)."""
+    return (2 * state_bytes + gradient_bytes + weight_bytes) / bandwidth
 
 
 @formula("layers_share", "", note="a stage's part of all layers")
