@@ -85,7 +85,9 @@ def shard(array: Array, rules: Rules) -> Sharding:
     return checked(array, Sharding(tuple(tuple(row.get(axis, ())) for axis in array.axes)))
 
 
-def checked(array: Array, sharding: Sharding, sizes: Mapping[str, int] | None = None, mesh: Mesh | None = None) -> Sharding:
+def checked(
+    array: Array, sharding: Sharding, sizes: Mapping[str, int] | None = None, mesh: Mesh | None = None
+) -> Sharding:
     """Return the sharding if it is legal for the array, else raise InputError that names the array, axis and mesh axis."""
     seen: dict[str, str] = {}
     for axis, names in zip(array.axes, sharding.axes, strict=True):
@@ -98,6 +100,8 @@ def checked(array: Array, sharding: Sharding, sizes: Mapping[str, int] | None = 
                 )
             seen[name] = axis
     for name in sharding.unreduced:
+        if sharding.unreduced.count(name) > 1:
+            raise InputError(f"{array.name} names mesh axis {name} twice as unreduced; name it once", field=array.name)
         if name in seen:
             raise InputError(
                 f"{array.name} is both split over mesh axis {name} (on {seen[name]}) and unreduced over it; choose one",
@@ -112,6 +116,8 @@ def checked(array: Array, sharding: Sharding, sizes: Mapping[str, int] | None = 
                 )
         if sizes is not None:
             for axis, names in zip(array.axes, sharding.axes, strict=True):
+                if axis not in sizes:
+                    raise InputError(f"axis {axis} of {array.name} has no size; give one, as in {axis}=8192", field=axis)
                 ways = math.prod(known[name] for name in names)
                 if sizes[axis] % ways:
                     raise InputError(
@@ -140,6 +146,7 @@ class Op:
 
     `fused` names a kernel: arrays made and used only inside it are not written to memory.
     `fraction` is the part of an einsum's points that is computed (causal mask, window).
+    `linear` says of a map that its derivative needs none of its inputs (sum, rotation, renaming), so that none is kept.
     """
 
     name: str
@@ -150,6 +157,7 @@ class Op:
     fused: str | None = None
     fraction: float = 1.0
     part: str = ""
+    linear: bool = False
 
 
 @dataclass(frozen=True, slots=True)
