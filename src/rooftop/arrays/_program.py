@@ -17,12 +17,12 @@ class LocalOp:
     """What one device computes in one op of one phase. All sizes are of one device's blocks, as monomials.
 
     `op` is the name of the program's op; `kind` its kind; `phase` is "forward" or "backward"; `makes` names the array
-    that it makes (`dW` is the gradient of W). `flops` run on the matrix unit, `vector_flops` on the vector unit. `reads` and
-    `writes` are in bytes, one entry an array, without arrays that live and die inside a fused kernel; an array that
-    several ops of one fused kernel read is counted at the first of them. For an einsum, `batch` are the axes in both
-    inputs and the output, `rows` those of the first input and the output, `columns` those of the second input and the
-    output and `contraction` those that are summed. `again` marks an op of the forward pass that a fused kernel
-    computes a second time in the backward pass because it did not keep what is inside it.
+    that it makes (`dW` is the gradient of W). `flops` run on the matrix unit, `vector_flops` on the vector unit.
+    `reads` and `writes` are in bytes, one entry an array, without arrays that live and die inside a fused kernel; an
+    array that several ops of one fused kernel read is counted at the first of them. For an einsum, `batch` are the
+    axes in both inputs and the output, `rows` those of the first input and the output, `columns` those of the second
+    input and the output and `contraction` those that are summed. `again` marks an op of the forward pass that a fused
+    kernel computes a second time in the backward pass because it did not keep what is inside it.
     """
 
     op: str
@@ -66,8 +66,8 @@ class ResolvedProgram:
 
     `update` holds what the end of a step costs once, however many microbatches there were: the reduction of gradients
     into the optimizer's sharding and the gathering of the new weights out of it. `gradients` is the sharding in which
-    each weight's gradient is accumulated. `divisible` are the pairs (array axis, mesh axes) where the product of the mesh
-    axes must divide the axis for the shardings to be legal.
+    each weight's gradient is accumulated. `divisible` are the pairs (array axis, mesh axes) where the product of the
+    mesh axes must divide the axis for the shardings to be legal.
     """
 
     program: Program
@@ -96,12 +96,12 @@ def resolve_program(
 ) -> ResolvedProgram:
     """Resolve `program` forward and backward under `rules`.
 
-    `mesh` and `sizes` (of axes that the program leaves open, `B`) are representative: they decide between ways that are
-    all legal and whose order depends on sizes; every Size of the answer holds for any mesh. Rows of `rules`: one for
-    each layout of the program's arrays ("weight": as stored), and `weight_use` (weights as ops use them; without that row, as
-    stored), "gradient" (gradients of weights as accumulated; without it, as the weights are stored) and "optimizer"
-    (optimizer states; without it, as the gradients). Over the mesh axes `gradient_unreduced` the sum of weight gradients is
-    put off to the update.
+    `mesh` and `sizes` (of axes that the program leaves open, `B`) are representative: they decide between ways that
+    are all legal and whose order depends on sizes; every Size of the answer holds for any mesh. Rows of `rules`: one
+    for each layout of the program's arrays ("weight": as stored), and `weight_use` (weights as ops use them; without
+    that row, as stored), "gradient" (gradients of weights as accumulated; without it, as the weights are stored) and
+    "optimizer" (optimizer states; without it, as the gradients). Over the mesh axes `gradient_unreduced` the sum of
+    weight gradients is put off to the update.
     """
     raise NotImplementedError
 
