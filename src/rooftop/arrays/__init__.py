@@ -2,7 +2,8 @@
 
 from rooftop.arrays._collective import KINDS, Collective, link_bytes
 from rooftop.arrays._notation import Expression, Term, parse, parse_array, show
-from rooftop.arrays._program import LocalOp, Move, ResolvedProgram, Step, resolve_program, saved
+from rooftop.arrays._passes import resolve_program
+from rooftop.arrays._program import LocalOp, Move, ResolvedProgram, Step, fused_only, saved
 from rooftop.arrays._reshard import reshard
 from rooftop.arrays._resolve import LocalEinsum, Resolution, Way, resolve
 from rooftop.arrays._size import Size
@@ -29,6 +30,7 @@ __all__ = [
     "Term",
     "Way",
     "checked",
+    "fused_only",
     "link_bytes",
     "local_size",
     "parse",

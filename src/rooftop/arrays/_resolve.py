@@ -207,7 +207,7 @@ def assignments(expression: Expression, sizes: Mapping[str, int], mesh: Mesh) ->
 
 
 def _choices(expression: Expression, name: str) -> list[str | int | None]:
-    """What a mesh axis may do in the local einsum: split an index, stay unreduced in an input (by position), nothing."""
+    """What a mesh axis may do: split an index, stay unreduced in an input (its position), or nothing."""
     indices: dict[str, None] = {}
     settled = True
     for term in expression.terms:

@@ -80,9 +80,19 @@ Rules = Mapping[str, Mapping[str, tuple[str, ...]]]
 
 
 def shard(array: Array, rules: Rules) -> Sharding:
-    """The sharding that the rules give an array. Raises InputError if a mesh axis would be used twice."""
+    """The sharding that the rules give an array.
+
+    Where two axes of it ask for one mesh axis, the first has it: attention scores [.., T, S] are split over the
+    context axis along T only.
+    """
     row = rules.get(array.layout, {})
-    return checked(array, Sharding(tuple(tuple(row.get(axis, ())) for axis in array.axes)))
+    used: set[str] = set()
+    axes: list[tuple[str, ...]] = []
+    for axis in array.axes:
+        mine = tuple(m for m in row.get(axis, ()) if m not in used)
+        used.update(mine)
+        axes.append(mine)
+    return Sharding(tuple(axes))
 
 
 def checked(

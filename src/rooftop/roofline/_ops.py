@@ -1,0 +1,96 @@
+"""Time of one op on one chip and of one collective on one group: the roofline, and what is expected of it."""
+
+from __future__ import annotations
+
+from rooftop.formula import Number, ceil, formula, maximum
+from rooftop.roofline._network import Group
+
+
+@formula("T_math", "s", "book, section 1: T_math = FLOPs / accelerator FLOPs per second")
+def math_seconds(flops: Number, peak: Number) -> Number:
+    """FLOPs over the dense peak rate of the dtype (FLOP/s)."""
+    return flops / peak
+
+
+@formula("T_hbm", "s", "book, section 1: T_comms = bytes / bandwidth")
+def memory_seconds(bytes: Number, bandwidth: Number) -> Number:
+    """Bytes read and written over the memory's bandwidth (bytes/s)."""
+    return bytes / bandwidth
+
+
+@formula("T_lower", "s", "book, section 1: at best arithmetic and transfers overlap perfectly")
+def overlapped_seconds(first: Number, second: Number) -> Number:
+    """The lower bound: the slower of two resources."""
+    return maximum(first, second)
+
+
+@formula("T_upper", "s", "book, section 1: at worst nothing overlaps; at most twice the lower bound")
+def serial_seconds(first: Number, second: Number) -> Number:
+    """The upper bound: one resource after the other."""
+    return first + second
+
+
+@formula("I", "FLOP/byte", "book, section 1: arithmetic intensity")
+def intensity(flops: Number, bytes: Number) -> Number:
+    """FLOPs per byte moved."""
+    return flops / bytes
+
+
+@formula("B_crit", "FLOP/byte", "book, section 1: peak intensity of the hardware, where the roofs meet")
+def ridge(peak: Number, bandwidth: Number) -> Number:
+    """The intensity from which an op is bound by arithmetic; for bf16 and B << D, F also the critical token batch."""
+    return peak / bandwidth
+
+
+def padded(size: Number, tile: float) -> Number:
+    """`size` rounded up to whole tiles."""
+    return ceil(size / tile) * tile
+
+
+@formula("T_op", "s", "the roofline with achieved rates, plus the overhead of a kernel")
+def expected_op_seconds(
+    flops: Number, bytes: Number, peak: Number, bandwidth: Number, overhead: Number
+) -> Number:
+    """Expected time of one op whose rates (FLOP/s, bytes/s) are those achieved."""
+    return maximum(flops / peak, bytes / bandwidth) + overhead
+
+
+@formula("T_gather", "s", "book, section 3: V·(n-1)/n bytes must enter every chip; one hop at a time when messages are small")
+def gather_seconds(bytes: Number, rate: Number, latency: Number) -> Number:
+    """AllGather or ReduceScatter of an array of `bytes` (the whole array of one group)."""
+    return maximum(bytes * rate, latency)
+
+
+@formula("T_allreduce", "s", "book, section 3: a ReduceScatter, then an AllGather")
+def all_reduce_seconds(bytes: Number, rate: Number, latency: Number) -> Number:
+    """AllReduce of an array of `bytes`, or one pass through switches that add."""
+    return maximum(bytes * rate, latency)
+
+
+@formula("T_alltoall", "s", "book, section 3: each chip sends V/n² to each other, over n/4 hops on average in a ring")
+def all_to_all_seconds(bytes: Number, rate: Number, latency: Number) -> Number:
+    """AllToAll of an array of `bytes` held over the group."""
+    return maximum(bytes * rate, latency)
+
+
+@formula("T_permute", "s", "book, section 3: one block over one link")
+def permute_seconds(bytes: Number, rate: Number, latency: Number) -> Number:
+    """CollectivePermute of one block of `bytes` to a neighbour."""
+    return maximum(bytes * rate, latency)
+
+
+def collective_seconds(kind: str, bytes: Number, group: Group) -> Number:
+    """Time of a collective; `bytes` is the whole array of one group, or the block for a permute.
+
+    Bandwidth and latency regimes as in the book: the larger of the two. Kinds: all_gather, reduce_scatter,
+    all_reduce, all_to_all, permute, broadcast.
+    """
+    if kind in ("all_gather", "reduce_scatter", "broadcast"):
+        return gather_seconds(bytes, group.gather_rate, group.gather_latency)
+    if kind == "all_reduce":
+        return all_reduce_seconds(bytes, group.all_reduce_rate, group.all_reduce_latency)
+    if kind == "all_to_all":
+        return all_to_all_seconds(bytes, group.all_to_all_rate, group.gather_latency)
+    if kind == "permute":
+        return permute_seconds(bytes, group.permute_rate, group.permute_latency)
+    raise ValueError(f"no collective {kind!r}")

@@ -1,0 +1,72 @@
+"""Every training parallelism as sharding rules: which array axis lies over which mesh axis. There is nothing else.
+
+| mesh axis | what it splits |
+| --- | --- |
+| data | the batch; weights, gradients and optimizer states are replicated over it |
+| fsdp | the batch; and, by ZeRO stage, optimizer states (1), gradients too (2), weights too (3) |
+| tensor | heads, feed-forward and vocabulary; the sequence of the residual stream (sequence sharding) |
+| context | the sequence everywhere; keys are gathered for attention; states are split over it as over fsdp |
+| expert | the batch outside of experts, the experts inside |
+| pipeline | the layers |
+
+`tensor` is two mesh axes inside: `tensor_kv` splits KV heads, `tensor_q` the query heads that share one KV head, so that
+more tensor ways than KV heads means what it does in practice: KV heads are repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rooftop.arrays import Rules
+
+#: The mesh axes as users name them.
+MESH_AXES = ("data", "fsdp", "tensor", "context", "expert", "pipeline")
+#: The same as the sharding algebra sees them.
+INNER_AXES = ("data", "fsdp", "tensor_kv", "tensor_q", "context", "expert", "pipeline")
+
+TENSOR = ("tensor_kv", "tensor_q")
+BATCH = ("data", "fsdp", "expert")
+SHARDED = ("fsdp", "context")
+
+ZERO_STAGES = (3, 2, 1)
+
+
+def outer_name(axes: tuple[str, ...]) -> str:
+    """The user's name of a group of inner mesh axes: ('tensor_kv', 'tensor_q') is 'tensor'."""
+    seen: list[str] = []
+    for axis in axes:
+        name = "tensor" if axis in TENSOR else axis
+        if name not in seen:
+            seen.append(name)
+    return "+".join(seen)
+
+
+@dataclass(frozen=True, slots=True)
+class Layouts:
+    """Sharding rules of a training step, and the mesh axes over which gradients stay unreduced until its end."""
+
+    rules: Rules
+    gradient_unreduced: tuple[str, ...]
+
+
+def layouts(zero: int) -> Layouts:
+    """The rules for ZeRO stage 1, 2 or 3 on the fsdp axis (Rajbhandari et al., 2020, section 5)."""
+    model: Mapping[str, tuple[str, ...]] = {
+        "F": TENSOR, "K": ("tensor_kv",), "G": ("tensor_q",), "V": TENSOR, "E": ("expert",),
+    }  # fmt: skip
+    split = {**model, "D": SHARDED}
+    inner = {**model, "B": BATCH, "T": ("context",), "S": ("context",), "C": BATCH + ("context",)}
+    return Layouts(
+        rules={
+            "residual": {"B": BATCH, "T": ("context", *TENSOR)},
+            "inner": inner,
+            "expert": {"E": ("expert",), "C": ("data", "fsdp", "context"), "F": TENSOR},
+            "weight": split if zero == 3 else model,
+            "weight_use": model,
+            "gradient": split if zero >= 2 else model,
+            "optimizer": split,
+        },
+        # ZeRO-1 adds up whole gradients locally and reduces once a step; data parallelism always does
+        gradient_unreduced=("data", "expert") if zero >= 2 else ("data", "expert", *SHARDED),
+    )

@@ -1,0 +1,49 @@
+"""A whole training run: how many steps, how long, how much money."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rooftop.formula import Number, formula
+
+
+@formula("model FLOPs", "FLOP", "book, section 4: 6 FLOPs per parameter and token, attention on top")
+def run_flops(flops_per_token: Number, tokens: Number) -> Number:
+    """Useful FLOPs of a run: those of the model, without recomputation."""
+    return flops_per_token * tokens
+
+
+@formula("MFU", "", "Chowdhery et al., 2022, appendix B: model FLOPs over what the chips could do in the time")
+def utilisation(flops_per_token: Number, tokens: Number, seconds: Number, chips: Number, peak: Number) -> Number:
+    """Model FLOPs utilisation of a step of `tokens` tokens that takes `seconds` on `chips` of `peak` FLOP/s."""
+    return flops_per_token * tokens / (seconds * chips * peak)
+
+
+@formula("T_run", "s")
+def run_seconds(tokens: Number, step_tokens: Number, step_seconds: Number) -> Number:
+    """Seconds of a run of `tokens` tokens in steps of `step_tokens`."""
+    return tokens / step_tokens * step_seconds
+
+
+@formula("chip-hours", "h")
+def chip_hours(seconds: Number, chips: Number) -> Number:
+    """Hours of all chips together."""
+    return seconds * chips / 3600
+
+
+@formula("cost", "USD")
+def cost(hours: Number, usd_per_hour: Number) -> Number:
+    """Money for chip-hours at a price per chip-hour."""
+    return hours * usd_per_hour
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A whole run at the expected step time. Idle chips of the slice are paid for as well."""
+
+    tokens: float
+    steps: float
+    seconds: float
+    chip_hours: float
+    usd: float | None
+    flops: float

@@ -1,0 +1,123 @@
+"""The space of training plans: which parts of a slice to use, how to factor them over mesh axes, and where each lies.
+
+The space that is searched, exactly:
+- used chips: the whole slice, or a part of it with whole hosts: any even number of chips along a side of a torus, whole
+  switched domains, and of the outermost switched level any number k·2^j with k < 32; at least half of the slice;
+- mesh: every way to write the number of chips as data x fsdp x tensor x context x expert x pipeline whose parts divide
+  what they split (heads, d_model, d_ff, vocabulary, sequence, experts), with no more stages than layers;
+- placement: every way to factor each side of the torus and each switched level over those axes, innermost first in the
+  order tensor, context, expert, fsdp, data, pipeline;
+- microbatches: per data-parallel group either a fixed number of microbatches or of sequences in each, from a list; the
+  batch is the nearest that splits evenly;
+- remat policy, and ZeRO stage of the fsdp axis.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooftop.roofline import Dimension, divisors
+from rooftop.training._layouts import MESH_AXES
+from rooftop.training._structure import Structure
+
+IntArray = NDArray[np.int64]
+
+#: Fixed numbers of microbatches that are tried, and fixed numbers of sequences in a microbatch.
+MICROBATCHES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 256)
+SEQUENCES = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Degrees:
+    """What may split a model: (size, inner mesh axes) of every array axis that must divide, and the number of layers."""
+
+    divisible: tuple[tuple[int, tuple[str, ...]], ...]
+    layers: int
+    kv_heads: int
+
+    def allows(self, ways: Mapping[str, IntArray]) -> NDArray[np.bool_]:
+        """Whether every array axis divides evenly; ways by inner mesh axis, all of one shape."""
+        shape = np.broadcast_shapes(*(np.shape(w) for w in ways.values()))
+        result = np.ones(shape, dtype=np.bool_)
+        for size, names in self.divisible:
+            product: Any = 1
+            for name in names:
+                product = product * ways.get(name, 1)
+            result &= size % product == 0
+        return result
+
+    def options(self, axis: str, candidates: Sequence[int]) -> list[int]:
+        """Candidate ways of one mesh axis that divide what that axis splits when it is alone."""
+        n = np.array(candidates, dtype=np.int64)
+        if axis == "tensor":
+            kv = np.gcd(n, self.kv_heads)
+            keep = self.allows({"tensor_kv": kv, "tensor_q": n // kv})
+        elif axis == "pipeline":
+            keep = n <= self.layers
+        elif axis == "expert" and not any("expert" in names for _, names in self.divisible):
+            keep = n == 1
+        else:
+            keep = self.allows({axis: n})
+        return [int(x) for x in n[keep]]
+
+
+def degrees(structure: Structure) -> Degrees:
+    """What may split a model."""
+    return Degrees(structure.divisible, structure.layers, structure.kv_heads)
+
+
+def used_sizes(dimensions: Sequence[Dimension], fraction: float = 0.5) -> Iterator[tuple[int, ...]]:
+    """Sizes of the parts of a network that a plan may use, the whole first, then by falling number of chips."""
+    choices: list[list[int]] = []
+    for index, dimension in enumerate(dimensions):
+        size = dimension.size
+        if dimension.torus:
+            sides = [d for d in range(2, size, 2) if d * 2 >= size]
+            choices.append([*sides, size])
+        elif index == len(dimensions) - 1 and size > 1:
+            choices.append([n for n in range(1, size + 1) if n * 2 >= size and (n == size or _short(n))])
+        else:
+            choices.append([size])
+    whole = math.prod(d.size for d in dimensions)
+    parts = [p for p in itertools.product(*choices) if math.prod(p) >= fraction * whole]
+    parts.sort(key=lambda p: (-math.prod(p), p))
+    yield from parts
+
+
+def _short(n: int) -> bool:
+    while n % 2 == 0:
+        n //= 2
+    return n < 32
+
+
+def meshes(chips: int, degrees: Degrees, fixed: Mapping[str, int], max_groups: int) -> IntArray:
+    """All meshes of `chips` chips as rows of ways in the order of MESH_AXES; shape [n, 6]."""
+    every = divisors(chips)
+    names = MESH_AXES[1:]
+    options = []
+    for axis in names:
+        candidates = [n for n in every if axis not in fixed or n == fixed[axis]]
+        options.append(degrees.options(axis, candidates))
+    if not all(options):
+        return np.zeros((0, len(MESH_AXES)), dtype=np.int64)
+    grid = np.stack(np.meshgrid(*options, indexing="ij"), axis=-1).reshape(-1, len(names)).astype(np.int64)
+    product = grid.prod(axis=1)
+    keep = chips % product == 0
+    grid, product = grid[keep], product[keep]
+    rows = np.concatenate([(chips // product)[:, None], grid], axis=1)
+    ways = {axis: rows[:, i] for i, axis in enumerate(MESH_AXES)}
+    kv = np.gcd(ways["tensor"], degrees.kv_heads)
+    keep = degrees.allows({**ways, "tensor_kv": kv, "tensor_q": ways["tensor"] // kv})
+    keep &= ways["data"] * ways["fsdp"] * ways["expert"] <= max_groups
+    full = -(-degrees.layers // ways["pipeline"])
+    keep &= degrees.layers - full * (ways["pipeline"] - 1) >= 1
+    if "data" in fixed:
+        keep &= ways["data"] == fixed["data"]
+    return np.asarray(rows[keep])
