@@ -126,8 +126,12 @@ def formula(symbol: str, unit: str = "", source: str = "", note: str = "") -> Ca
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            if not any(isinstance(a, Traced) for a in (*args, *kwargs.values())):
-                return function(*args, **kwargs)
+            for argument in args:
+                if isinstance(argument, Traced):
+                    break
+            else:
+                if not kwargs or not any(isinstance(a, Traced) for a in kwargs.values()):
+                    return function(*args, **kwargs)
             labelled = [_label(a, n) for a, n in zip(args, parameters, strict=False)]
             result = function(*labelled, **{n: _label(a, n) for n, a in kwargs.items()})  # type: ignore[arg-type]
             return cast(R, named(result, symbol, unit, source, note))
@@ -177,13 +181,13 @@ def minimum(first: Number, *rest: Number) -> Number:
 
 def total(terms: Iterable[Number]) -> Number:
     """The sum of the terms; 0.0 if there are none."""
-    terms = list(terms)
-    if any(isinstance(t, Traced) for t in terms):
-        return Traced(math.fsum(_value(t) for t in terms), "sum", tuple(terms))
-    result: Number = 0.0
+    terms = tuple(terms)
+    result: Number = None
     for term in terms:
-        result = result + term
-    return result
+        if isinstance(term, Traced):
+            return Traced(math.fsum(_value(t) for t in terms), "sum", terms)
+        result = term if result is None else result + term
+    return 0.0 if result is None else result
 
 
 def _round(kind: str, a: Number) -> Number:

@@ -12,3 +12,4 @@ def slice_of(t):
         return Slice(t,c,(Torus("ici",dims,(w,)*3,9e10,1e-6),))
     k=int(d)
     return Slice(t,c,(Switch("nvlink",8,4.5e11,1e-6,True),Switch("ib",k//8,5e10,5e-6)))
+def standard_slices(n): return ["v5p:2x2x1","v5p:4x4x4","v5p:8x8x8"] if n=="v5p" else ["h100:8","h100:64","h100:512"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -31,58 +32,30 @@ def placements(used: Sequence[int], wanted: IntArray) -> tuple[IntArray, IntArra
     if not used or not len(wanted):
         count = len(wanted) if not used else 0
         return np.arange(count), np.ones((count, len(used), axes), dtype=np.int64)
-    limit = wanted.max(axis=0)
-    # the first axis follows from the others, which are the digits of one number
-    weights = np.concatenate([[1], np.cumprod(limit[1:-1] + 1)]).astype(np.int64)
-
-    def key(rows: IntArray) -> IntArray:
-        return np.asarray(rows[..., 1:] @ weights, dtype=np.int64)
-
-    partial: IntArray = np.ones((1, 0, axes), dtype=np.int64)
-    product: IntArray = np.ones((1, axes), dtype=np.int64)
-    for position, size in enumerate(used):
-        options = _factorings(size, tuple(int(x) for x in limit))
-        joined = product[:, None, :] * options[None, :, :]
-        ok = (joined <= limit).all(axis=2)
-        left, right = np.nonzero(ok)
-        product = joined[left, right]
-        partial = np.concatenate([partial[left], options[right][:, None, :]], axis=1)
-        if position == len(used) - 1:
-            break
-    keys = key(product)
-    order = np.argsort(key(wanted), kind="stable")
-    ordered = key(wanted)[order]
-    at = np.searchsorted(ordered, keys)
-    at = np.minimum(at, len(ordered) - 1)
-    found = ordered[at] == keys
-    index = order[at[found]]
-    factors = partial[found]
-    by_mesh = np.argsort(index, kind="stable")
-    return index[by_mesh], factors[by_mesh]
+    options = [_factorings(size, axes) for size in used[:-1]]
+    rows: list[IntArray] = []
+    for mesh in wanted:
+        left = mesh[None, :]
+        taken = np.ones((1, 0, axes), dtype=np.int64)
+        for each in options:
+            fitting = each[(mesh % each == 0).all(axis=1)]
+            first, second = np.nonzero((left[:, None, :] % fitting[None, :, :] == 0).all(axis=2))
+            left = left[first] // fitting[second]
+            taken = np.concatenate([taken[first], fitting[second][:, None, :]], axis=1)
+        # what is left lies on the last dimension: the numbers of chips agree
+        rows.append(np.concatenate([taken, left[:, None, :]], axis=1))
+    counts = [len(r) for r in rows]
+    return np.repeat(np.arange(len(wanted)), counts), np.concatenate(rows)
 
 
-_cache: dict[tuple[int, tuple[int, ...]], IntArray] = {}
-
-
-def _factorings(size: int, limit: tuple[int, ...]) -> IntArray:
-    """All ways to write `size` as a product of one factor for each mesh axis, each at most its limit; [n, axes]."""
-    if (size, limit) not in _cache:
-        rows: list[tuple[int, ...]] = [()]
-        left: list[int] = [size]
-        for axis in range(len(limit)):
-            new_rows: list[tuple[int, ...]] = []
-            new_left: list[int] = []
-            last = axis == len(limit) - 1
-            for row, rest in zip(rows, left, strict=True):
-                for d in [rest] if last else divisors(rest):
-                    if d <= limit[axis]:
-                        new_rows.append((*row, d))
-                        new_left.append(rest // d)
-            rows, left = new_rows, new_left
-        if len(_cache) > 4096:
-            _cache.clear()
-        _cache[size, limit] = np.array(rows, dtype=np.int64).reshape(-1, len(limit))
-    return _cache[size, limit]
+@functools.lru_cache(maxsize=4096)
+def _factorings(size: int, axes: int) -> IntArray:
+    """All ways to write `size` as a product of one factor for each of some axes, in order; [n, axes]."""
+    rows: list[tuple[tuple[int, ...], int]] = [((), size)]
+    for position in range(axes):
+        last = position == axes - 1
+        rows = [((*row, d), rest // d) for row, rest in rows for d in ([rest] if last else divisors(rest))]
+    return np.array([row for row, _ in rows], dtype=np.int64).reshape(-1, axes)
 
 
 def single_placements(used: Sequence[int], ways: int) -> IntArray:

@@ -9,7 +9,7 @@ evaluated. Nothing is left out by a guess.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from rooftop.formula import total
 from rooftop.roofline import Group, Placement, collective_seconds, group, placements, single_placements
 from rooftop.training import _space as space
-from rooftop.training._estimate import local, moved
+from rooftop.training._estimate import Local, local, moved
 from rooftop.training._layouts import MESH_AXES, ZERO_STAGES
 from rooftop.training._plan import PLACEMENT_ORDER, Plan, Problem, environment, links_of, part_of, rates_of
 from rooftop.training._remat import POLICIES
-from rooftop.training._step import Evaluated, step
+from rooftop.training._step import Evaluated, memory_of, step
 from rooftop.training._structure import structure
 
 Array = NDArray[np.float64]
@@ -43,15 +43,16 @@ class Outcome:
     """What a search found: the best plans that fit, one for each mesh, best first; and how large the space was."""
 
     found: list[Found]
-    closest: Found | None  # the plan that misses the memory by least, if none fits
-    fastest_misfit: Found | None  # the fastest plan that does not fit
+    closest: Found | None  # the plan that needs the least memory
     plans: int
     evaluated: int
     seconds: float
 
 
-_KEEP = 8
-_CHUNK = 400_000  # (placement, microbatching) points at a time: some hundreds of MB at most
+_KEEP = 6
+_FIRST = 48
+_CHUNK = 1024  # meshes at a time
+_ROWS = 2048  # placements at a time: arrays of some hundred kB stay in the cache
 
 
 def search(problem: Problem, fixed: Mapping[str, int] | None = None, *, keep: int = _KEEP,
@@ -61,39 +62,42 @@ def search(problem: Problem, fixed: Mapping[str, int] | None = None, *, keep: in
     fixed, limits = fixed or {}, limits or Limits()
     scene = Scene(problem)
     best: list[Found] = []
-    outcome = Outcome(best, None, None, 0, 0, 0.0)
+    outcome = Outcome(best, None, 0, 0, 0.0)
     everything = problem.slice.chips
+    parts: list[tuple[tuple[int, ...], NDArray[np.int64], Array]] = []
+
+    def threshold() -> float:
+        return best[-1].seconds_per_token if len(best) >= keep else np.inf
+
     for used in space.used_sizes(problem.dimensions, limits.least_used):
         chips = int(np.prod(used, dtype=np.int64))
-        threshold = best[-1].seconds_per_token if len(best) >= keep else np.inf
-        if scene.least_seconds_per_token / chips >= threshold:
+        if scene.least_seconds_per_token / chips >= threshold():
             break
-        wanted = space.meshes(chips, scene.degrees, fixed, int(scene.most_sequences))
-        wanted = wanted[scene.can_batch(wanted)]
-        outcome.plans += len(wanted) * scene.columns * len(limits.zero) * len(limits.remat)
-        if not len(wanted):
+        meshes = space.meshes(chips, scene.degrees, fixed, int(scene.most_sequences))
+        meshes = meshes[scene.can_batch(meshes)]
+        if not len(meshes):
             continue
-        lower = scene.lower_bound(wanted, used)
+        lower = scene.lower_bound(meshes, used)
         order = np.argsort(lower, kind="stable")
-        for part in _chunks(order, scene, 64):
-            threshold = best[-1].seconds_per_token if len(best) >= keep else np.inf
-            part = part[lower[part] < threshold]
-            if not len(part):
-                break
-            _evaluate(scene, used, wanted[part], limits, keep, outcome)
+        meshes, lower = meshes[order], lower[order]
+        outcome.plans += scene.count_plans(meshes, limits)
+        if len(best) < keep:  # a few meshes at once, so that a good incumbent prunes the rest
+            _evaluate(scene, [(used, meshes[:_FIRST])], limits, keep, outcome)
+            meshes, lower = meshes[_FIRST:], lower[_FIRST:]
+        parts.append((used, meshes, lower))
+    every = np.concatenate([lower for _, _, lower in parts]) if parts else np.zeros(0)
+    cuts = np.sort(every)[_CHUNK - 1 :: _CHUNK].tolist()
+    below = -np.inf
+    for done, cut in enumerate([*cuts, np.inf]):
+        if below >= threshold():
+            break
+        some = [(u, m[(lo > below) & (lo <= cut) & (lo < threshold())]) for u, m, lo in parts]
+        _evaluate(scene, [(u, m) for u, m in some if len(m)], limits, keep, outcome)
+        below = cut
         if progress is not None:
-            progress(chips / everything)
+            progress((done + 1) / (len(cuts) + 1))
     outcome.seconds = time.perf_counter() - started
     return outcome
-
-
-def _chunks(order: NDArray[np.int64], scene: Scene, first: int) -> Iterator[NDArray[np.int64]]:
-    """Small chunks first, so that a good incumbent prunes the rest; then larger ones."""
-    start, size = 0, first
-    while start < len(order):
-        yield order[start : start + size]
-        start += size
-        size = min(size * 2, 1024)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,7 @@ class Limits:
     remat: tuple[str, ...] = POLICIES
     microbatches: int | None = None
     least_used: float = 0.5
+    ignore_memory: bool = False
 
 
 class Scene:
@@ -119,7 +124,6 @@ class Scene:
         self.most_sequences = np.floor(self.target * (1 + problem.batch_within) + 1e-9)
         self.least_sequences = max(1.0, np.ceil(self.target * (1 - problem.batch_within) - 1e-9))
         self.columns = len(space.MICROBATCHES) + len(space.SEQUENCES)
-        self._best_links: dict[tuple[tuple[int, ...], int], tuple[Group, Group]] = {}
         whole = self._ideal_work()
         self.least_seconds_per_token = whole
 
@@ -129,8 +133,15 @@ class Scene:
         most = np.floor(self.most_sequences / groups)
         return np.asarray(most * groups >= self.least_sequences)
 
-    def microbatching(self, meshes: NDArray[np.int64]) -> tuple[Array, Array, NDArray[np.bool_]]:
-        """(microbatches, sequences in each, whether the batch is within the tolerance), each [meshes, columns]."""
+    def count_plans(self, meshes: NDArray[np.int64], limits: Limits) -> int:
+        """Plans on these meshes, each placement counted once."""
+        return int(self.microbatching(meshes, limits)[2].sum()) * len(limits.zero) * len(limits.remat)
+
+    def microbatching(self, meshes: NDArray[np.int64], limits: Limits) -> tuple[Array, Array, NDArray[np.bool_]]:
+        """(microbatches, sequences in each, whether this is an option), each [meshes, most options of a mesh].
+
+        Options are distinct and give a batch within the tolerance.
+        """
         groups = (meshes[:, 0] * meshes[:, 1] * meshes[:, 4])[:, None].astype(np.float64)
         m_fixed = np.array(space.MICROBATCHES, dtype=np.float64)[None, :]
         b_fixed = np.array(space.SEQUENCES, dtype=np.float64)[None, :]
@@ -139,7 +150,23 @@ class Scene:
         microbatches = np.concatenate([np.broadcast_to(m_fixed, b.shape), m], axis=1)
         sequences = np.concatenate([b, np.broadcast_to(b_fixed, m.shape)], axis=1)
         batch = groups * microbatches * sequences
-        return microbatches, sequences, (batch <= self.most_sequences) & (batch >= self.least_sequences)
+        valid = (batch <= self.most_sequences) & (batch >= self.least_sequences)
+        if limits.microbatches is not None:
+            valid &= microbatches == limits.microbatches
+        # options in order, each once: by number of microbatches, then of sequences
+        key = np.where(valid, microbatches * 1e6 + sequences, np.inf)
+        order = np.argsort(key, axis=1, kind="stable")
+        key = np.take_along_axis(key, order, axis=1)
+        key[:, 1:][key[:, 1:] == key[:, :-1]] = np.inf
+        order = np.take_along_axis(order, np.argsort(key, axis=1, kind="stable"), axis=1)
+        key.sort(axis=1)
+        width = max(1, int(np.isfinite(key).sum(axis=1).max()))
+        order = order[:, :width]
+        return (
+            np.take_along_axis(microbatches, order, axis=1),
+            np.take_along_axis(sequences, order, axis=1),
+            np.isfinite(key[:, :width]),
+        )
 
     def _ideal_work(self) -> float:
         """Chip-seconds per token of the local work alone, with no padding, overhead or recomputation."""
@@ -173,7 +200,7 @@ class Scene:
             for t in compiled.transfers:
                 if t.overlap == "critical":
                     critical = critical + self.any.counts[compiled.name] * collective_seconds(
-                        t.kind, total(values[i] for i in t.bytes), links[t.axes][1]
+                        t.kind, total(values[i] for i in t.bytes), links[t.axes]
                     )
         hidden = self.problem.calibration.overlap["critical"]
         together = np.maximum(work, (1 - hidden) * work + critical) if hidden else work + critical
@@ -183,118 +210,171 @@ class Scene:
 
     def _links_at_best(
         self, meshes: NDArray[np.int64], used: tuple[int, ...], inner: Mapping[str, Any]
-    ) -> dict[tuple[str, ...], tuple[Group, Group]]:
+    ) -> dict[tuple[str, ...], Group]:
+        """For the groups that critical transfers use: the best that so many chips could do, placed as well as can be."""
         result = {}
-        for axes in self.any.groups:
+        for axes in sorted({t.axes for c in self.any.programs for t in c.transfers if t.overlap == "critical"}):
             outer = list(dict.fromkeys("tensor" if a.startswith("tensor_") else a for a in axes))
             ways = np.prod([meshes[:, MESH_AXES.index(a)] for a in outer], axis=0)
             distinct, where_ = np.unique(ways, return_inverse=True)
-            pairs = [self._best_group(used, int(n)) for n in distinct]
-            pair = tuple(
-                Group(*(np.array([getattr(p[k], f) for p in pairs], dtype=np.float64)[where_] for f in _GROUP_FIELDS))
-                for k in (0, 1)
+            options = [single_placements(used, int(n)) for n in distinct]
+            rows = np.concatenate(options)
+            placement = Placement(
+                self.problem.dimensions, tuple({"data": rows[:, d]} for d in range(len(used))), ("data",)
             )
+            possible = group(placement, ("data",), self.problem.calibration)
+            starts = np.concatenate([[0], np.cumsum([len(o) for o in options])[:-1]])
+            best = Group(*(
+                np.minimum.reduceat(np.broadcast_to(np.asarray(getattr(possible, f), dtype=np.float64), len(rows)), starts)[where_]
+                for f in _GROUP_FIELDS
+            ))  # fmt: skip
             part = {a for a in axes if a.startswith("tensor_")}
             if len(part) == 1:
-                others = inner["tensor_kv"] if "tensor_q" in part else inner["tensor_q"]
-                pair = (part_of(pair[0], others), part_of(pair[1], others))
-            result[axes] = (pair[0], pair[1])
+                best = part_of(best, inner["tensor_kv"] if "tensor_q" in part else inner["tensor_q"])
+            result[axes] = best
         return result
-
-    def _best_group(self, used: tuple[int, ...], ways: int) -> tuple[Group, Group]:
-        """The best that any `ways` chips of the used part could do, placed as well as can be."""
-        key = (used, ways)
-        if key not in self._best_links:
-            options = single_placements(used, ways)
-            factors = tuple({"data": options[:, d]} for d in range(len(used)))
-            placement = Placement(self.problem.dimensions, factors, ("data",))
-            both = []
-            for calibration in (None, self.problem.calibration):
-                g = group(placement, ("data",), calibration)
-                both.append(Group(*(float(np.min(getattr(g, f))) for f in _GROUP_FIELDS)))
-            self._best_links[key] = (both[0], both[1])
-        return self._best_links[key]
 
 
 _GROUP_FIELDS = tuple(f.name for f in fields(Group))
 
 
 def _evaluate(
-    scene: Scene, used: tuple[int, ...], meshes: NDArray[np.int64], limits: Limits, keep: int, outcome: Outcome
+    scene: Scene, some: list[tuple[tuple[int, ...], NDArray[np.int64]]], limits: Limits, keep: int, outcome: Outcome
 ) -> None:
-    problem = scene.problem
-    index, factors = placements(used, meshes)
-    if not len(index):
+    """Evaluate all plans on meshes of used parts of the slice.
+
+    Memory and local work depend on the mesh alone and come first: only meshes of which some plan fits are placed. A plan
+    that recomputes is never faster than the same plan without, so where the latter fits, the former is not timed.
+    """
+    if not some:
         return
-    index, factors = _distinct(scene, meshes, index, factors)
-    microbatches, sequences, valid = scene.microbatching(meshes)
-    if limits.microbatches is not None:
-        valid &= microbatches == limits.microbatches
-    columns = valid.any(axis=0)
-    microbatches, sequences, valid = microbatches[:, columns], sequences[:, columns], valid[:, columns]
+    meshes = np.concatenate([m for _, m in some])
+    microbatches, sequences, valid = scene.microbatching(meshes, limits)
     ways = {axis: meshes[:, i : i + 1].astype(np.float64) for i, axis in enumerate(MESH_AXES)}
     axes, inner = environment(ways, sequences, scene.any.kv_heads, scene.any.axes)
-    # local work depends on the mesh only; transfers depend on the placement, too
-    works = {
-        c.name: local(c, c.evaluate(axes, inner), scene.rates) for c in scene.any.programs
-    }
-    take = index
-    placed = Placement(
-        problem.dimensions,
-        tuple({a: factors[:, d, i : i + 1] for i, a in enumerate(MESH_AXES)} for d in range(len(used))),
-        PLACEMENT_ORDER,
-    )
-    inner_placed = {a: _rows(v, take) for a, v in inner.items()}
-    axes_placed = {a: _rows(v, take) for a, v in axes.items()}
-    links = links_of(placed, inner_placed, scene.any.groups, problem.calibration)
-    local_placed = {n: w.take(take) for n, w in works.items()}
-    m, s, ok = microbatches[take], sequences[take], valid[take]
-    tokens = m * s * (inner_placed["data"] * inner_placed["fsdp"] * inner_placed["expert"]) * problem.seq
-    stages = inner_placed["pipeline"]
-    layers = scene.any.layers
-    full = np.ceil(layers / stages)
-    ok = ok & (layers - full * (stages - 1) >= 1)
-    best_time = np.full(len(take), np.inf)
-    best_choice: list[tuple[int, int, str] | None] = [None] * len(take)
-    best_memory = np.zeros(len(take))
+    timed: dict[tuple[int, str], NDArray[np.bool_]] = {}
+    memory: dict[tuple[int, str], dict[str, Any]] = {}
+    values: dict[int, dict[str, list[Any]]] = {}
     for zero in limits.zero:
         compiled = scene.structures[zero]
-        values = {c.name: c.evaluate(axes_placed, inner_placed) for c in compiled.programs}
-        evaluated = Evaluated(compiled, values, local_placed,
-                              {c.name: moved(c, values[c.name], links, detail=False) for c in compiled.programs})
+        values[zero] = {c.name: c.evaluate(axes, inner) for c in compiled.programs}
+        open_ = valid
         for policy in limits.remat:
-            result = step(evaluated, scene.rates, links, problem.calibration.overlap,
-                          problem.calibration.step_overhead, policy, m, stages, detail=False)
-            outcome.evaluated += int(ok.sum())
-            per_token = np.where(ok, result.expected / tokens, np.inf)
-            memory = np.broadcast_to(result.memory_bytes, per_token.shape)
-            fits = memory <= problem.capacity
-            timed = np.where(fits, per_token, np.inf)
-            column = np.argmin(timed, axis=1)
-            rows = np.arange(len(take))
-            value = timed[rows, column]
-            better = value < best_time
-            for row in np.nonzero(better)[0]:
-                best_choice[row] = (int(column[row]), zero, policy)
-            best_time = np.where(better, value, best_time)
-            best_memory = np.where(better, memory[rows, column], best_memory)
-            _misfits(outcome, per_token, memory, fits, ok, lambda row, col, z=zero, p=policy: _plan(
-                meshes[take[row]], factors[row], m[row, col], s[row, col], p, z))
-    for mesh in np.unique(take):
-        rows = np.nonzero(take == mesh)[0]
-        row = rows[np.argmin(best_time[rows])]
-        choice = best_choice[row]
-        if choice is None:
+            parts = memory_of(compiled, values[zero], policy, microbatches, ways["pipeline"])
+            bytes = total(parts.values())
+            fits = bytes <= (np.inf if limits.ignore_memory else scene.problem.capacity)
+            timed[zero, policy] = open_ & fits
+            open_ = open_ & ~fits
+            memory[zero, policy] = {**parts, "bytes": bytes}
+            outcome.evaluated += int(valid.sum())
+            _closest(outcome, meshes, microbatches, sequences, valid, bytes, policy, zero)
+    useful = np.logical_or.reduce([t.any(axis=1) for t in timed.values()])
+    # number meshes of which some plan fits, and place them
+    index: list[NDArray[np.int64]] = []
+    factors: list[NDArray[np.int64]] = []
+    start = 0
+    for used, rows in some:
+        mine = np.nonzero(useful[start : start + len(rows)])[0]
+        i, f = placements(used, rows[mine])
+        index.append(mine[i] + start)
+        factors.append(f)
+        start += len(rows)
+    places, where_ = _distinct(scene, np.concatenate(index), np.concatenate(factors))
+    if not len(places):
+        return
+    works = {c.name: local(c, values[limits.zero[0]][c.name], scene.rates) for c in scene.any.programs}
+    moving = {z: {c.name: c.moving for c in scene.structures[z].programs} for z in limits.zero}
+    edges = np.searchsorted(places, np.unique(places))
+    first = 0
+    while first < len(places):
+        later = edges[edges >= first + _ROWS]  # whole meshes at a time
+        last = int(later[0]) if len(later) else len(places)
+        rows = places[first:last]
+        view = _View(rows)
+        _time(
+            scene, limits, keep, outcome, meshes, rows, where_[first:last],
+            {n: w.take(rows) for n, w in works.items()},
+            {z: {n: view.some(vs, moving[z][n]) for n, vs in per.items()} for z, per in values.items()},
+            {a: view(v) for a, v in inner.items()}, microbatches[rows], sequences[rows],
+            {k: t[rows] for k, t in timed.items()},
+            {k: {part: view(m[part]) for part in ("weights", "gradients", "optimizer", "bytes")} for k, m in memory.items()},
+        )  # fmt: skip
+        first = last
+
+
+class _View:
+    """Selects rows of whatever has them."""
+
+    def __init__(self, rows: NDArray[np.int64]) -> None:
+        self.rows = rows
+
+    def __call__(self, value: Any) -> Any:
+        return value[self.rows] if isinstance(value, np.ndarray) and value.ndim == 2 else value
+
+    def some(self, values: list[Any], used: frozenset[int]) -> list[Any]:
+        """The values at the indices used, zero elsewhere."""
+        return [self(v) if i in used else 0.0 for i, v in enumerate(values)]
+
+
+def _time(
+    scene: Scene,
+    limits: Limits,
+    keep: int,
+    outcome: Outcome,
+    meshes: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    factors: NDArray[np.int64],
+    works: dict[str, Local],
+    values: dict[int, dict[str, list[Any]]],
+    inner: dict[str, Any],
+    microbatches: Array,
+    sequences: Array,
+    timed: dict[tuple[int, str], NDArray[np.bool_]],
+    memory: dict[tuple[int, str], dict[str, Any]],
+) -> None:
+    """Time placed plans and keep the best of each mesh; rows: the mesh of each placement."""
+    problem = scene.problem
+    placed = Placement(
+        problem.dimensions,
+        tuple({a: factors[:, d, i : i + 1] for i, a in enumerate(MESH_AXES)} for d in range(factors.shape[1])),
+        PLACEMENT_ORDER,
+    )
+    links = links_of(placed, inner, scene.any.groups, problem.calibration)
+    tokens = microbatches * sequences * (inner["data"] * inner["fsdp"] * inner["expert"]) * problem.seq
+    every = np.arange(len(rows))
+    best = np.full(len(rows), np.inf)
+    choice = np.zeros((len(rows), 3), dtype=np.int64)
+    for z, zero in enumerate(limits.zero):
+        if not any(timed[zero, policy].any() for policy in limits.remat):
             continue
-        column, zero, policy = choice
-        plan = _plan(meshes[mesh], factors[row], m[row, column], s[row, column], policy, zero)
-        outcome.found.append(Found(plan, float(best_time[row]), float(best_memory[row])))
-    outcome.found.sort(key=lambda f: f.seconds_per_token)
-    del outcome.found[keep:]
-
-
-def _rows(value: Any, take: NDArray[np.int64]) -> Any:
-    return value[take] if isinstance(value, np.ndarray) and value.ndim == 2 else value
+        compiled = scene.structures[zero]
+        transfers = {c.name: moved(c, values[zero][c.name], links, detail=False) for c in compiled.programs}
+        evaluated = Evaluated(compiled, values[zero], works, transfers)
+        for r, policy in enumerate(limits.remat):
+            if not timed[zero, policy].any():
+                continue
+            seconds = step(
+                evaluated, scene.rates, links, problem.calibration.overlap, problem.calibration.step_overhead,
+                policy, microbatches, inner["pipeline"], memory[zero, policy], detail=False,
+            ).expected  # fmt: skip
+            per_token = np.where(timed[zero, policy], seconds / tokens, np.inf)
+            column = np.argmin(per_token, axis=1)
+            value = per_token[every, column]
+            better = value < best
+            best = np.where(better, value, best)
+            choice[better] = np.stack([column, np.full_like(column, z), np.full_like(column, r)], axis=1)[better]
+    starts = np.nonzero(np.diff(rows, prepend=-1))[0]
+    for begin, end in zip(starts, [*starts[1:], len(rows)], strict=True):
+        row = int(begin + np.argmin(best[begin:end]))
+        worst = outcome.found[-1].seconds_per_token if len(outcome.found) >= keep else np.inf
+        if best[row] < worst:
+            column, z, r = choice[row]
+            zero, policy = limits.zero[z], limits.remat[r]
+            plan = _plan(meshes[rows[row]], factors[row], microbatches[row, column], sequences[row, column], policy, zero)
+            bytes = float(np.broadcast_to(memory[zero, policy]["bytes"], microbatches.shape)[row, column])
+            outcome.found.append(Found(plan, float(best[row]), bytes))
+            outcome.found.sort(key=lambda f: f.seconds_per_token)
+            del outcome.found[keep:]
 
 
 def _plan(mesh: Any, factors: Any, microbatches: float, sequences: float, policy: str, zero: int) -> Plan:
@@ -308,21 +388,26 @@ def _plan(mesh: Any, factors: Any, microbatches: float, sequences: float, policy
     )
 
 
-def _misfits(outcome: Outcome, per_token: Array, memory: Array, fits: Any, ok: Any, plan: Callable[[int, int], Plan]) -> None:
-    """Remember the plan that misses by least, and the fastest one that misses."""
-    miss = np.where(ok & ~fits, memory, np.inf)
-    if np.isfinite(miss).any():
-        row, col = np.unravel_index(np.argmin(miss), miss.shape)
-        if outcome.closest is None or miss[row, col] < outcome.closest.memory_bytes:
-            outcome.closest = Found(plan(int(row), int(col)), float(per_token[row, col]), float(miss[row, col]))
-        timed = np.where(ok & ~fits, per_token, np.inf)
-        row, col = np.unravel_index(np.argmin(timed), timed.shape)
-        if outcome.fastest_misfit is None or timed[row, col] < outcome.fastest_misfit.seconds_per_token:
-            outcome.fastest_misfit = Found(plan(int(row), int(col)), float(timed[row, col]), float(memory[row, col]))
+def _closest(
+    outcome: Outcome,
+    meshes: NDArray[np.int64],
+    microbatches: Array,
+    sequences: Array,
+    valid: NDArray[np.bool_],
+    bytes: Any,
+    policy: str,
+    zero: int,
+) -> None:
+    """Remember the plan that needs the least memory."""
+    needed = np.where(valid, bytes, np.inf)
+    row, column = np.unravel_index(np.argmin(needed), needed.shape)
+    if outcome.closest is None or needed[row, column] < outcome.closest.memory_bytes:
+        plan = _plan(meshes[row], (), microbatches[row, column], sequences[row, column], policy, zero)
+        outcome.closest = Found(plan, np.inf, float(needed[row, column]))
 
 
 def _distinct(
-    scene: Scene, meshes: NDArray[np.int64], index: NDArray[np.int64], factors: NDArray[np.int64]
+    scene: Scene, index: NDArray[np.int64], factors: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Leave out placements that no collective can tell from another one of the same mesh."""
     placed = Placement(

@@ -71,10 +71,20 @@ def stages_of(layers: int, stages: Number) -> Stages:
     return Stages(layers, stages, full, layers - full * (stages - 1))
 
 
-@formula("T_optimizer", "s", note="weights, gradients and states are read and written once")
+def memory_of(
+    structure: Structure, values: Mapping[str, list[Number]], policy: str, microbatches: Number, stages: Number
+) -> dict[str, Number]:
+    """Bytes per chip by part on the fullest pipeline stage."""
+    split = stages_of(structure.layers, stages)
+    share = _share(split.full, split.layers)
+    on_stage = {c.name: structure.counts[c.name] * share for c in structure.blocks}
+    return memory_parts(structure, values, policy, on_stage, microbatches, stages)
+
+
+@formula("T_optimizer", "s", note="states are read and written, gradients read, weights written")
 def optimizer_seconds(state_bytes: Number, gradient_bytes: Number, weight_bytes: Number, bandwidth: Number) -> Number:
-    """Time of the update, bound by HBM: states in and out, gradients in, weights in and out (bytes per chip)."""
-    return (2 * state_bytes + gradient_bytes + 2 * weight_bytes) / bandwidth
+    """Time of the update, bound by HBM: states in and out, gradients in, new weights out (bytes per chip)."""
+    return (2 * state_bytes + gradient_bytes + weight_bytes) / bandwidth
 
 
 @formula("layers_share", "", note="a stage's part of all layers")
@@ -91,10 +101,14 @@ def step(
     policy: str,
     microbatches: Number,
     stages: Number,
+    memory: Mapping[str, Number],
     *,
     detail: bool = True,
 ) -> Step:
-    """The step of a plan. microbatches and stages may be arrays; so may every size behind `evaluated`."""
+    """The step of a plan. microbatches and stages may be arrays; so may every size behind `evaluated`.
+
+    memory: bytes per chip by part, from `memory_of`. Without detail only the expected seconds are computed.
+    """
     structure = evaluated.structure
     split = stages_of(structure.layers, stages)
     single = stages == 1
@@ -125,10 +139,6 @@ def step(
     gather_seconds = named(on_stage(lambda n: update[n].gather), "T_gather_weights", "s")
     room_backward = on_stage(lambda n: passes[n].backward.room)
     room_forward = on_stage(lambda n: passes[n].forward.room)
-    memory = memory_parts(
-        structure, evaluated.values, policy,
-        {c.name: structure.counts[c.name] * share for c in structure.blocks}, microbatches, stages,
-    )  # fmt: skip
     optimizer = optimizer_seconds(memory["optimizer"], memory["gradients"], memory["weights"], rates.hbm_expected)
     exposed_reduce = exposed_seconds(reduce_seconds, room_backward)
     exposed_gather = exposed_seconds(gather_seconds, room_forward)
@@ -140,7 +150,7 @@ def step(
         schedule_seconds,
     )
     if not detail:
-        return Step(expected, 0.0, {}, memory, total(memory.values()), 0.0, ())
+        return Step(expected, 0.0, {}, memory, 0.0, 0.0, ())
     resources = _resources(
         evaluated, rates, policy, schedule, update, on_stage,
         optimizer_seconds(memory["optimizer"], memory["gradients"], memory["weights"], rates.hbm),

@@ -68,6 +68,11 @@ class Compiled:
     working: Mapping[str, tuple[tuple[tuple[int, float], ...], ...]]
     boundary: int  # bytes of the residual stream
 
+    @property
+    def moving(self) -> frozenset[int]:
+        """Indices of the sizes that cross the network."""
+        return frozenset(i for t in (*self.transfers, *self.updates) for i in t.bytes) | {self.boundary}
+
     def evaluate(self, axes: Mapping[str, Number], mesh: Mapping[str, Number]) -> list[Number]:
         """The value of every distinct size."""
         return [size(axes, mesh) for size in self.sizes]
@@ -94,14 +99,18 @@ class Structure:
 
 
 @functools.lru_cache(maxsize=64)
-def structure(model: Architecture, seq: int, zero: int, recipe: Recipe) -> Structure:
-    """Resolve and compile a model for training at a sequence length under a ZeRO stage."""
+def structure(model: Architecture, seq: int, zero: int, recipe: Recipe, *, fold: bool = True) -> Structure:
+    """Resolve and compile a model for training at a sequence length under a ZeRO stage.
+
+    fold: put sizes that do not depend on the plan into coefficients and add up terms that are then alike; without it,
+    every term keeps the names that an explanation shows.
+    """
     parts = programs(model, seq)
     rules = layouts(zero)
     blocks = [b.program for b in parts.blocks]
     every = [parts.embed, *blocks, parts.head]
     resolved = [_resolve(p, rules) for p in every]
-    compiled = [_Compiler(r, rules, recipe, whole=p in (parts.embed, parts.head)).compiled()
+    compiled = [_Compiler(r, rules, recipe, whole=p in (parts.embed, parts.head), fold=fold).compiled()
                 for r, p in zip(resolved, every, strict=True)]  # fmt: skip
     axes: dict[str, int] = {}
     for program in every:
@@ -147,26 +156,46 @@ def _divisible(program: Program, rules: Rules) -> Iterable[tuple[int, tuple[str,
 class _Compiler:
     """Collects the distinct sizes of one resolved program."""
 
-    def __init__(self, resolved: ResolvedProgram, rules: Layouts, recipe: Recipe, *, whole: bool) -> None:
+    def __init__(self, resolved: ResolvedProgram, rules: Layouts, recipe: Recipe, *, whole: bool, fold: bool) -> None:
         self.resolved, self.rules, self.recipe, self.whole = resolved, rules.rules, recipe, whole
-        self.program = resolved.program
+        self.program, self.fold = resolved.program, fold
         self.derived = {n: s for n, s in self.program.axes.items() if isinstance(s, Size)}
         self.index: dict[Size, int] = {}
 
     def add(self, size: Size) -> int:
+        """The index of a size among the distinct ones."""
+        return self.index.setdefault(self._folded(size), len(self.index))
+
+    def _folded(self, size: Size) -> Size:
         for name, value in self.derived.items():
             for axis, power in size.axes:
                 if axis == name:
                     for _ in range(abs(power)):
                         size = size / Size.of((name,)) * value if power > 0 else size * Size.of((name,)) / value
-        return self.index.setdefault(size, len(self.index))
+        if self.fold:
+            known = {n: v for n, v in self.program.axes.items() if isinstance(v, int)}
+            factor = math.prod(known[n] ** p for n, p in size.axes if n in known)
+            size = Size(size.coefficient * factor, tuple((n, p) for n, p in size.axes if n not in known), size.mesh)
+        return size
+
+    def sum(self, sizes: Iterable[Size | None]) -> tuple[int, ...]:
+        """Indices whose values add up to the sizes; like terms are one where folding is on."""
+        every = [s for s in sizes if s is not None]
+        if not self.fold:
+            return tuple(self.add(s) for s in every)
+        like: dict[Size, float] = {}
+        for size in every:
+            folded = self._folded(size)
+            key = Size(1.0, folded.axes, folded.mesh)
+            like[key] = like.get(key, 0.0) + folded.coefficient
+        return tuple(self.add(key * coefficient) for key, coefficient in like.items())
 
     def compiled(self) -> Compiled:
         program, rules = self.program, self.rules
         works = (*self._works(self.resolved.forward), *self._works(self.resolved.backward))
         steps = (*self.resolved.forward, *self.resolved.backward)
-        transfers = _bundled(self._transfer(s) for s in steps if isinstance(s, Move))
-        updates = _bundled(self._transfer(m) for m in self.resolved.update)
+        transfers = self._transfers(s for s in steps if isinstance(s, Move))
+        updates = self._transfers(self.resolved.update)
         # an embedding or a head is not worth recomputing: its arrays live for one microbatch only
         plans = {p: remat(program, "none" if self.whole else p) for p in POLICIES}
         inputs = [a for a in program.arrays if a.role == "input" and not a.dtype.startswith("int")]
@@ -189,15 +218,15 @@ class _Compiler:
             optimizer=self._layout(weights, "optimizer", self.recipe.optimizer_bytes),
             saved=saved,
             working=working,
-            boundary=self._block(residual),
+            boundary=self.add(self._block(residual)),
         )
         return Compiled(name=program.name, sizes=tuple(self.index), **fields)  # type: ignore[arg-type]
 
-    def _block(self, array: Array) -> int:
-        return self.add(Size.of(array.axes, shard(array, self.rules).used, dtype_bytes(array.dtype)))
+    def _block(self, array: Array) -> Size:
+        return Size.of(array.axes, shard(array, self.rules).used, dtype_bytes(array.dtype))
 
     def _blocks(self, arrays: Iterable[Array]) -> tuple[int, ...]:
-        return tuple(self._block(a) for a in arrays)
+        return self.sum(self._block(a) for a in arrays)
 
     def _layout(self, weights: Iterable[Array], layout: str, bytes: float) -> tuple[int, ...]:
         prefix = {w.name: w.layout.removesuffix("weight") for w in weights}
@@ -205,8 +234,8 @@ class _Compiler:
         for w in weights:
             row = f"{prefix[w.name]}{layout}"
             sharding = shard(replace(w, layout=row if row in self.rules else layout), self.rules)
-            result.append(self.add(Size.of(w.axes, sharding.used, bytes)))
-        return tuple(result)
+            result.append(Size.of(w.axes, sharding.used, bytes))
+        return self.sum(result)
 
     def _works(self, steps: Iterable[object]) -> Iterable[Work]:
         """Kernels in order; the ops of a fused kernel are one."""
@@ -225,11 +254,11 @@ class _Compiler:
                 inside = kernels[item]
                 yield Work(
                     name=item, ops=tuple(dict.fromkeys(o.op for o in inside)), phase=inside[0].phase, part=inside[0].part,
-                    fused=True, bytes=self._sizes(x for o in inside for x in (*o.reads, *o.writes)), vector=(),
-                    flops=self._sizes(o.flops for o in inside if o.flops is not None),
+                    fused=True, bytes=self.sum(x for o in inside for x in (*o.reads, *o.writes)), vector=(),
+                    flops=self.sum(o.flops for o in inside if o.flops is not None),
                 )  # fmt: skip
                 continue
-            bytes = self._sizes((*item.reads, *item.writes)) if item.flops or item.vector_flops or item.kind == "lookup" else ()
+            bytes = self.sum((*item.reads, *item.writes)) if item.flops or item.vector_flops or item.kind == "lookup" else ()
             if not bytes:
                 continue  # a renaming
             matmul = None
@@ -238,26 +267,35 @@ class _Compiler:
             points = item.rows * item.contraction * item.columns * item.batch
             yield Work(
                 name=item.op, ops=(item.op,), phase=item.phase, part=item.part, fused=False, bytes=bytes,
-                flops=self._sizes([item.flops]) if item.flops else (),
-                vector=self._sizes([item.vector_flops]) if item.vector_flops else (),
+                flops=self.sum([item.flops]) if item.flops else (),
+                vector=self.sum([item.vector_flops]) if item.vector_flops else (),
                 matmul=matmul,  # type: ignore[arg-type]
                 scale=item.flops.coefficient / points.coefficient if matmul and item.flops else 1.0,
             )  # fmt: skip
 
-    def _sizes(self, sizes: Iterable[Size | None]) -> tuple[int, ...]:
-        return tuple(self.add(s) for s in sizes if s is not None)
-
-    def _transfer(self, move: Move) -> Transfer:
-        c = move.collective
-        overlap = "critical"
-        if move.role in ("weight", "gradient"):
-            overlap = "prefetch"
-        elif set(c.axes) <= {"context"}:
-            overlap = "ring"
-        return Transfer(
-            f"{c}", c.kind, tuple(sorted(c.axes, key=INNER_AXES.index)), outer_name(c.axes), move.op, move.phase, overlap,
-            (self.add(c.bytes),),
-        )  # fmt: skip
+    def _transfers(self, moves: Iterable[Move]) -> tuple[Transfer, ...]:
+        """Transfers in order. Prefetched ones of one kind over the same axes in one pass go out together, as FSDP units
+        and XLA's combiners have it.
+        """
+        bundles: dict[tuple[object, ...], list[Move]] = {}
+        for position, move in enumerate(moves):
+            c = move.collective
+            key = (c.kind, c.axes, move.phase) if _overlap(move) == "prefetch" else (position,)
+            bundles.setdefault(key, []).append(move)
+        result = []
+        for inside in bundles.values():
+            first = inside[0]
+            c = first.collective
+            what = "gradients" if first.role == "gradient" else "weights"
+            title = str(c) if len(inside) == 1 else f"{str(c).split()[0]} {what}"
+            axes = tuple(sorted(c.axes, key=INNER_AXES.index))
+            result.append(
+                Transfer(
+                    title, c.kind, axes, outer_name(axes), first.op, first.phase, _overlap(first),
+                    self.sum(m.collective.bytes for m in inside),
+                )
+            )  # fmt: skip
+        return tuple(result)
 
     def _moments(self, saved: Iterable[str]) -> tuple[tuple[tuple[int, float], ...], ...]:
         """What is alive at each op of the backward pass, beside what was saved: recomputed arrays that are still to be
@@ -277,10 +315,12 @@ class _Compiler:
         activations = [a for a in program.arrays if a.role == "activation" and a.name not in private]
         moments = []
         for position, op in enumerate(program.ops):
-            alive: dict[int, float] = {}
+            alive: dict[Size, float] = {}
 
-            def count(index: int, alive: dict[int, float] = alive) -> None:
-                alive[index] = alive.get(index, 0.0) + 1.0
+            def count(size: Size, alive: dict[Size, float] = alive) -> None:
+                folded = self._folded(size)
+                key = Size(1.0, folded.axes, folded.mesh)
+                alive[key] = alive.get(key, 0.0) + folded.coefficient
 
             for array in activations:
                 name = array.name
@@ -292,25 +332,16 @@ class _Compiler:
                 if maker.get(name, -1) <= position and readers and position <= max(readers):
                     count(self._block(array))
             for size in gathered.get(op.name, ()):
-                count(self.add(size))
+                count(size)
             if alive:
-                moments.append(tuple(sorted(alive.items())))
+                moments.append(tuple(sorted((self.add(size), n) for size, n in alive.items())))
         return tuple(m for m in dict.fromkeys(moments) if not any(_covers(o, m) for o in moments if o != m))
 
 
-def _bundled(transfers: Iterable[Transfer]) -> tuple[Transfer, ...]:
-    """Prefetched transfers of one kind over the same axes in one pass go out together, as FSDP units and XLA's combiners do."""
-    result: dict[tuple[object, ...], Transfer] = {}
-    for position, t in enumerate(transfers):
-        together = t.overlap == "prefetch"
-        key = (t.kind, t.axes, t.phase) if together else (position,)
-        if key in result:
-            first = result[key]
-            title = f"{t.kind} over {t.axis}: weights" if t.kind == "all_gather" else f"{t.kind} over {t.axis}: gradients"
-            result[key] = replace(first, title=title, bytes=first.bytes + t.bytes)
-        else:
-            result[key] = t
-    return tuple(result.values())
+def _overlap(move: Move) -> str:
+    if move.role in ("weight", "gradient"):
+        return "prefetch"
+    return "ring" if set(move.collective.axes) <= {"context"} else "critical"
 
 
 def _covers(larger: tuple[tuple[int, float], ...], smaller: tuple[tuple[int, float], ...]) -> bool:

@@ -18,3 +18,4 @@ def programs(a,seq):
     h=Program("head",ax,(A("x",("B","T","D"),"bf16","input","residual"),A("nf",("D",),"bf16","weight","weight"),A("y",("B","T","D"),"bf16","activation","residual"),A("lm_head",("V","D"),"bf16","weight","weight"),A("logits",("B","T","V"),"fp32","activation","inner"),A("loss",(),"fp32","activation","inner")),
       (Op("norm","map",("x","nf"),"y",4,part="head"),Op("head","einsum",("y","lm_head"),"logits",part="head"),Op("loss","loss",("logits",),"loss",5,part="head")))
     return Programs(e,(Block(b,a.layers),),h)
+def training_flops_per_token(a,seq): return 6*69.5e9+ 6*80*4096*8192
