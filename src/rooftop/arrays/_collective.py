@@ -38,8 +38,8 @@ class Collective:
 
     `size` is in elements: the whole array of one group, that is what an all-gather ends with, a reduce-scatter or an
     all-reduce starts with and an all-to-all holds over the group; for a permute (and the free slice), one device's
-    block before it. `axis` names the array axis that is gathered, scattered or (all-to-all) moved from, several ones joined
-    by a comma; `to_axis` the one that an all-to-all moves to. Printed as `AllGather_X A`.
+    block before it. `axis` names the array axis that is gathered, scattered or (all-to-all) moved from, several ones
+    joined by a comma; `to_axis` the one that an all-to-all moves to. Printed as `AllGather_X A`.
     """
 
     kind: str

@@ -1,58 +1,86 @@
-"""What a sharding forces: an einsum under shardings becomes collectives on its inputs, a local einsum, collectives after.
+"""An einsum on sharded arrays as one local einsum and the collectives before and after it.
 
-The local einsum gives every mesh axis to at most one index, to none (every chip of the axis does the same work) or lets
-an input that is not yet summed over it pass through. Inputs are resharded to that, the output comes out split over
-what its indices have and unreduced over what contracted indices have, and is resharded to what is wanted. The book
-(section 3) tells four cases of this; all legal ways are enumerated here, and the cheapest is taken.
+One rule yields every case: in the local einsum each mesh axis splits at most one index. The inputs are brought to
+that assignment; where it splits an index that is summed, the output comes out unreduced over it; then the output is
+brought to the sharding that is wanted. The ways differ in the assignment.
 """
 
 from __future__ import annotations
 
-import functools
-import heapq
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rooftop.arrays._collective import Collective
+from rooftop.arrays._notation import Expression, Term, show
+from rooftop.arrays._reshard import Cost, reshard, total_cost
 from rooftop.arrays._size import Size
-from rooftop.arrays._types import Array, Sharding, checked
+from rooftop.arrays._types import Array, Mesh, Sharding, checked
 from rooftop.errors import InputError
 from rooftop.units import dtype_bytes
 
+#: Most assignments of mesh axes that are looked at for one einsum.
+MAX_WAYS = 20_000
+
+
 @dataclass(frozen=True, slots=True)
 class LocalEinsum:
-    """The einsum that each chip does on its blocks; sizes are local."""
+    """The einsum that each device computes on its blocks.
+
+    `flops` counts n operations (n - 1 products and a sum) per point of the index space for n inputs, 2 for a matmul.
+    `bytes` are those of each input block and of the output block. `batch`, `rows`, `contraction` and `columns` are
+    the local sizes of the matmul that it amounts to (see `groups`).
+    """
 
     inputs: tuple[Array, ...]
     output: Array
     shardings: tuple[Sharding, ...]
-    out: Sharding
+    output_sharding: Sharding
     flops: Size
-    read: tuple[Size, ...]  # bytes of each input block
-    written: Size  # bytes of the output block
+    bytes: tuple[Size, ...]
+    batch: Size
+    rows: Size
+    contraction: Size
+    columns: Size
+
+    def __str__(self) -> str:
+        left = " * ".join(show(array, sharding) for array, sharding in zip(self.inputs, self.shardings, strict=True))
+        return f"{left} -> {show(self.output, self.output_sharding)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One legal way to do an einsum: collectives on inputs, the local einsum, collectives on the output."""
+    """One way to compute an einsum: collectives on the inputs, the local einsum, collectives on the output.
+
+    `cost` is the sum over the collectives, in bytes that a device sends or in the unit of the given cost. `local` is
+    None where an array is only resharded.
+    """
 
     before: tuple[Collective, ...]
-    local: LocalEinsum
+    local: LocalEinsum | None
     after: tuple[Collective, ...]
     cost: float
 
     @property
+    def steps(self) -> tuple[Collective, ...]:
+        """All collectives with the free slices."""
+        return (*self.before, *self.after)
+
+    @property
     def collectives(self) -> tuple[Collective, ...]:
-        """All collectives that move something, in order."""
-        return tuple(c for c in (*self.before, *self.after) if c.kind != "slice")
+        """What is sent: all collectives without the free slices."""
+        return tuple(step for step in self.steps if step.kind != "slice")
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.collectives)) or "no communication"
 
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """All legal ways, cheapest first."""
+    """The ways to compute an einsum under its shardings, the cheapest first."""
 
+    expression: Expression
     ways: tuple[Way, ...]
 
     @property
@@ -61,288 +89,196 @@ class Resolution:
         return self.ways[0]
 
 
-#: Cost of a collective, given its kind, its bytes (as in Collective.bytes) and its mesh axes.
-Cost = Callable[[str, float, tuple[str, ...]], float]
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Which mesh axes split which index of a local einsum, and which ones an input carries through as unreduced."""
+
+    index: Mapping[str, tuple[str, ...]]
+    through: Mapping[str, int]
+
+    def input(self, array: Array, position: int) -> Sharding:
+        """The sharding in which the input at `position` is needed."""
+        carried = tuple(name for name, at in self.through.items() if at == position)
+        return Sharding(tuple(self.index.get(axis, ()) for axis in array.axes), carried)
+
+    def output(self, array: Array, order: Sequence[str]) -> Sharding:
+        """The sharding in which the output comes out, unreduced axes in the order given."""
+        summed = {n for axis, names in self.index.items() if axis not in array.axes for n in names}
+        unreduced = tuple(name for name in order if name in summed or name in self.through)
+        return Sharding(tuple(self.index.get(axis, ()) for axis in array.axes), unreduced)
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Mesh axes that split the work."""
+        return tuple(name for names in self.index.values() for name in names)
 
 
-def moved_bytes(mesh: Mapping[str, int]) -> Cost:
-    """The default cost: bytes through the links of one chip (an all-reduce moves everything twice)."""
+def resolve(expression: Expression, sizes: Mapping[str, int], mesh: Mesh, *, cost: Cost | None = None) -> Resolution:
+    """All sensible ways to compute `expression` on `mesh`, the cheapest first.
 
-    def cost(kind: str, bytes: float, axes: tuple[str, ...]) -> float:
-        n = math.prod(mesh[a] for a in axes)
-        share = (n - 1) / n
-        factor = {"all_gather": share, "reduce_scatter": share, "all_reduce": 2 * share, "all_to_all": share / n}
-        return bytes * factor.get(kind, 1.0)
+    `sizes` gives array axes their sizes, on top of those in the expression. `cost` prices a collective (for instance
+    seconds on a topology); without it, the bytes that a device sends over its links (`link_bytes`). Of equally dear
+    ways that with fewer local FLOPs comes first, then that with fewer collectives. Ways with the same collectives are
+    listed once.
 
-    return cost
-
-
-def reshard(
-    array: Array,
-    start: Sharding,
-    goal: Sharding,
-    sizes: Mapping[str, int],
-    mesh: Mapping[str, int],
-    cost: Cost | None = None,
-) -> tuple[Collective, ...]:
-    """The cheapest collectives that take an array from one sharding to another.
-
-    Steps: all-gather of the minor mesh axes of an array axis, slice, all-to-all, permutation of blocks, reduce-scatter
-    and all-reduce of what is unreduced. Raises InputError where the goal is not a legal sharding.
+    Raises InputError for an illegal sharding, an unknown mesh axis or size, a mesh axis that does not divide, and for
+    an output that is to be left unreduced where nothing is summed.
     """
-    if start == goal:
-        return ()
-    checked(array, goal)
-    missing = set(goal.unreduced) - set(start.unreduced)
-    for step in _steps(array, start, goal, sizes, mesh):
-        if step.after == goal:  # no detour is cheaper than one collective
-            return (step,)
-    price = cost or moved_bytes(mesh)
-    queue: list[tuple[float, int, int, Sharding, tuple[Collective, ...]]] = [(0.0, 0, 0, start, ())]
-    done: set[Sharding] = set()
-    counter = itertools.count(1)
-    while queue:
-        spent, _, _, here, path = heapq.heappop(queue)
-        if here.axes == goal.axes:
-            left = set(here.unreduced) - set(goal.unreduced)
-            # an array that is whole on every chip of an axis counts as unreduced over it once all but one are zeroed
-            if not left and missing.isdisjoint(here.used):
-                return path
-        if here in done:
+    sizes = {**sizes, **expression.sizes}
+    for axis in expression.indices:
+        if axis not in sizes:
+            raise InputError(f"axis {axis} has no size; give one, as in {axis}=8192", field=axis)
+        if not isinstance(sizes[axis], int) or sizes[axis] < 1:
+            raise InputError(f"axis {axis} has size {sizes[axis]!r}; give a whole number from 1 on", field=axis)
+    for term in expression.terms:
+        checked(term.array, term.sharding, sizes, mesh)
+    if expression.resharding:
+        (term,) = expression.inputs
+        steps = reshard(term.array, term.sharding, expression.output.sharding, sizes, mesh, cost=cost)
+        return Resolution(expression, (Way(steps, None, (), total_cost(steps, sizes, mesh, cost)),))
+    ways = _distinct(_ways(expression, sizes, mesh, cost), sizes, mesh)
+    if not ways:
+        unreduced = ", ".join(expression.output.sharding.unreduced)
+        raise InputError(
+            f"{expression.output} cannot be left unreduced over {unreduced}:"
+            " no index that is summed can be split over it",
+            field=expression.output.array.name,
+        )
+    return Resolution(expression, tuple(ways))
+
+
+def _ways(expression: Expression, sizes: Mapping[str, int], mesh: Mesh, cost: Cost | None) -> Iterator[Way]:
+    order = [axis.name for axis in mesh.axes]
+    output = expression.output
+    for assignment in assignments(expression, sizes, mesh):
+        needed = [assignment.input(term.array, i) for i, term in enumerate(expression.inputs)]
+        made = assignment.output(output.array, order)
+        if not set(output.sharding.unreduced) <= set(made.unreduced):
             continue
-        done.add(here)
-        for step in _steps(array, here, goal, sizes, mesh):
-            if step.after not in done:
-                extra = 0.0 if step.kind == "slice" else price(step.kind, step.bytes(sizes, mesh), step.axes) + 1e-6
-                heapq.heappush(queue, (spent + extra, len(path), next(counter), step.after, (*path, step)))
-    raise InputError(
-        f"{array.name} cannot go from {start.axes} to {goal.axes}: no collective leads there", field=array.name
+        before = tuple(
+            step
+            for term, goal in zip(expression.inputs, needed, strict=True)
+            for step in reshard(term.array, term.sharding, goal, sizes, mesh, cost=cost)
+        )
+        after = reshard(output.array, made, output.sharding, sizes, mesh, cost=cost)
+        local = local_einsum([term.array for term in expression.inputs], output.array, needed, made)
+        yield Way(before, local, after, total_cost((*before, *after), sizes, mesh, cost))
+
+
+def _distinct(ways: Iterable[Way], sizes: Mapping[str, int], mesh: Mesh) -> list[Way]:
+    def rank(way: Way) -> tuple[float, float, int, int]:
+        assert way.local is not None
+        # Bytes that differ in rounding only are equal.
+        rounded = float(f"{way.cost:.9g}")
+        return rounded, way.local.flops(sizes, mesh.sizes), len(way.collectives), len(way.steps)
+
+    found: dict[frozenset[tuple[str, str, frozenset[str], str, str]], Way] = {}
+    for way in sorted(ways, key=rank):
+        key = frozenset((c.kind, c.array, frozenset(c.axes), c.axis, c.to_axis) for c in way.collectives)
+        found.setdefault(key, way)
+    return list(found.values())
+
+
+def assignments(expression: Expression, sizes: Mapping[str, int], mesh: Mesh) -> Iterator[Assignment]:
+    """Every legal assignment that can be part of a cheapest way, for every mesh axis that occurs.
+
+    A mesh axis may split an index that it splits in an input or in the wanted output, or (if the output is wanted
+    unreduced over it) any index that is summed, or none; or stay unreduced in an input. Where it already splits the
+    same index everywhere, any other choice would only add communication.
+    """
+    names = [axis.name for axis in mesh.axes if axis.name in expression.mesh_axes]
+    choices = [_choices(expression, name) for name in names]
+    if math.prod(map(len, choices)) > MAX_WAYS:
+        raise InputError(
+            f"the {len(names)} mesh axes of this expression can be assigned in more than {MAX_WAYS} ways;"
+            " use fewer mesh axes"
+        )
+    for choice in itertools.product(*choices):
+        split = {name: index for name, index in zip(names, choice, strict=True) if isinstance(index, str)}
+        through = {name: index for name, index in zip(names, choice, strict=True) if isinstance(index, int)}
+        by_index: dict[str, list[str]] = {}
+        for name, index in split.items():
+            by_index.setdefault(index, []).append(name)
+        if any(sizes[index] % math.prod(mesh.sizes[n] for n in group) for index, group in by_index.items()):
+            continue
+        orders = [orderings(index, group, expression.terms) for index, group in by_index.items()]
+        for order in itertools.product(*orders):
+            yield Assignment(dict(zip(by_index, order, strict=True)), through)
+
+
+def _choices(expression: Expression, name: str) -> list[str | int | None]:
+    """What a mesh axis may do: split an index, stay unreduced in an input (its position), or nothing."""
+    indices: dict[str, None] = {}
+    settled = True
+    for term in expression.terms:
+        for axis, names in zip(term.array.axes, term.sharding.axes, strict=True):
+            if name in names:
+                indices[axis] = None
+    for term in expression.terms:
+        here = {axis for axis, names in zip(term.array.axes, term.sharding.axes, strict=True) if name in names}
+        settled &= name not in term.sharding.unreduced and here == set(indices) & set(term.array.axes)
+    if settled and len(indices) == 1:
+        return [*indices]
+    if name in expression.output.sharding.unreduced:
+        indices.update({axis: None for axis in expression.indices if axis not in expression.output.array.axes})
+    carriers = [i for i, term in enumerate(expression.inputs) if name in term.sharding.unreduced]
+    return [*indices, *carriers, None]
+
+
+def orderings(index: str, names: Sequence[str], terms: Iterable[Term]) -> list[tuple[str, ...]]:
+    """The orders of mesh axes on an index that suit at least one array: its own ones first, as it has them."""
+    found: dict[tuple[str, ...], None] = {}
+    for term in terms:
+        if index in term.array.axes:
+            own = [name for name in term.sharding.of_axis(term.array, index) if name in names]
+            found[(*own, *(name for name in names if name not in own))] = None
+    return list(found)
+
+
+def local_einsum(inputs: Sequence[Array], output: Array, shardings: Sequence[Sharding], made: Sharding) -> LocalEinsum:
+    """The einsum of one device, given the shardings of its inputs and of the output that comes out."""
+    split: dict[str, tuple[str, ...]] = {}
+    for array, sharding in (*zip(inputs, shardings, strict=True), (output, made)):
+        split.update(zip(array.axes, sharding.axes, strict=True))
+    size = {axis: Size.of((axis,), names) for axis, names in split.items()}
+    summed = any(axis not in output.axes for axis in split)
+    flops = Size(float(len(inputs)) if summed or len(inputs) > 1 else 0.0)
+    for factor in size.values():
+        flops = flops * factor
+    arrays = (*zip(inputs, shardings, strict=True), (output, made))
+    batch, rows, contraction, columns = groups([array.axes for array in inputs], output.axes, size)
+    return LocalEinsum(
+        tuple(inputs),
+        output,
+        tuple(shardings),
+        made,
+        flops,
+        tuple(Size.of(array.axes, sharding.used) * dtype_bytes(array.dtype) for array, sharding in arrays),
+        batch,
+        rows,
+        contraction,
+        columns,
     )
 
 
-@functools.lru_cache(maxsize=4096)
-def _local(axes: tuple[str, ...], mesh: tuple[str, ...]) -> Size:
-    return Size.of(axes, mesh)
+def groups(
+    inputs: Sequence[tuple[str, ...]], output: tuple[str, ...], size: Mapping[str, Size]
+) -> tuple[Size, Size, Size, Size]:
+    """The einsum as a batched matmul: sizes of (batch, rows, contraction, columns).
 
-
-@functools.lru_cache(maxsize=4096)
-def _without(size: Size, mesh: tuple[str, ...]) -> Size:
-    return size / Size.of((), mesh)
-
-
-def _steps(
-    array: Array, here: Sharding, goal: Sharding, sizes: Mapping[str, int], mesh: Mapping[str, int]
-) -> Iterator[Collective]:
-    local = _local(array.axes, here.used)
-
-    def put(i: int, axes: tuple[str, ...], base: tuple[tuple[str, ...], ...] = here.axes) -> tuple[tuple[str, ...], ...]:
-        return (*base[:i], axes, *base[i + 1 :])
-
-    def fits(i: int, axes: tuple[str, ...]) -> bool:
-        return sizes[array.axes[i]] % math.prod(mesh[a] for a in axes) == 0
-
-    open_axes = [a for a in here.unreduced if a not in goal.unreduced]
-    for i, name in enumerate(array.axes):
-        current, wanted = here.axes[i], goal.axes[i]
-        for k in range(1, len(current) + 1):
-            suffix = current[-k:]
-            after = Sharding(put(i, current[:-k]), here.unreduced)
-            whole = _without(local, suffix)
-            yield Collective("all_gather", array.name, suffix, whole, array.dtype, here, after, name)
-            for j, other in enumerate(array.axes):
-                if j != i and goal.axes[j][: len(here.axes[j]) + k] == here.axes[j] + suffix and fits(j, here.axes[j] + suffix):
-                    after = Sharding(put(j, here.axes[j] + suffix, put(i, current[:-k])), here.unreduced)
-                    yield Collective(
-                        "all_to_all", array.name, suffix, whole, array.dtype, here, after, name, other
-                    )
-        if wanted[: len(current)] == current and len(wanted) > len(current):
-            for k in range(1, len(wanted) - len(current) + 1):
-                group = wanted[len(current) : len(current) + k]
-                if not fits(i, current + group):
-                    continue
-                after_axes = put(i, current + group)
-                if all(a in open_axes for a in group):
-                    rest = tuple(a for a in here.unreduced if a not in group)
-                    yield Collective(
-                        "reduce_scatter", array.name, group, local, array.dtype, here, Sharding(after_axes, rest), name
-                    )
-                elif not any(a in here.used or a in here.unreduced for a in group):
-                    yield Collective(
-                        "slice", array.name, group, local, array.dtype, here, Sharding(after_axes, here.unreduced), name
-                    )
-        aligned = tuple(a for a in wanted if a in current)
-        for order in {aligned + tuple(a for a in current if a not in aligned)}:
-            if order != current:
-                after = Sharding(put(i, order), here.unreduced)
-                yield Collective("permute", array.name, order, local, array.dtype, here, after, name)
-        if current != wanted and current and len(current) == len(wanted):
-            same = sorted(mesh[a] for a in current) == sorted(mesh[a] for a in wanted)
-            foreign = [a for a in wanted if a not in current]
-            free = all(a not in here.used and a not in here.unreduced for a in foreign)
-            if same and free and (not foreign or math.prod(mesh[a] for a in current) == math.prod(mesh[a] for a in wanted)):
-                axes = tuple(dict.fromkeys((*current, *wanted)))
-                yield Collective(
-                    "permute", array.name, axes, local, array.dtype, here,
-                    Sharding(put(i, wanted), here.unreduced), name,
-                )  # fmt: skip
-    for k in range(1, len(open_axes) + 1):
-        for group in itertools.combinations(open_axes, k):
-            rest = tuple(a for a in here.unreduced if a not in group)
-            yield Collective("all_reduce", array.name, group, local, array.dtype, here, Sharding(here.axes, rest))
-
-
-def resolve(
-    inputs: Sequence[Array],
-    shardings: Sequence[Sharding | Sequence[Sharding]],
-    output: Array,
-    wanted: Sharding | None,
-    sizes: Mapping[str, int],
-    mesh: Mapping[str, int],
-    cost: Cost | None = None,
-    *,
-    fraction: float = 1.0,
-) -> Resolution:
-    """All legal ways to compute `output` from `inputs` by einsum, cheapest first (ties: fewer FLOPs, fewer collectives).
-
-    An input may be at hand in several shardings. `wanted=None` leaves the output as the cheapest local einsum makes it.
-    Raises InputError for illegal shardings, by name.
+    Batch: indices of both inputs and the output; rows: of the first input and the output; columns: of the second
+    input and the output; contraction: all that are summed. More than two inputs count as the first and the rest.
     """
-    price = cost or moved_bytes(mesh)
-    at_hand = [(s,) if isinstance(s, Sharding) else tuple(s) for s in shardings]
-    for array, options in zip(inputs, at_hand, strict=True):
-        for sharding in options:
-            checked(array, sharding)
-    if wanted is not None:
-        checked(output, wanted)
-    indices = list(dict.fromkeys(axis for array in (*inputs, output) for axis in array.axes))
-    choices = _choices(inputs, at_hand, output, wanted)
-    paths: dict[tuple[int, Sharding], tuple[float, tuple[Collective, ...]] | None] = {}
-
-    def reach(position: int, goal: Sharding) -> tuple[float, tuple[Collective, ...]] | None:
-        key = (position, goal)
-        if key not in paths:
-            best: tuple[float, tuple[Collective, ...]] | None = None
-            for start in at_hand[position]:
-                try:
-                    steps = reshard(inputs[position], start, goal, sizes, mesh, price)
-                except InputError:
-                    continue
-                spent = _price(steps, price, sizes, mesh)
-                if best is None or spent < best[0]:
-                    best = (spent, steps)
-            paths[key] = best
-        return paths[key]
-
-    ways: dict[tuple[str, ...], Way] = {}
-    names = list(choices)
-    for picks in itertools.product(*choices.values()):
-        assigned: dict[str, list[str]] = {index: [] for index in indices}
-        passing: dict[int, list[str]] = {}
-        for name, pick in zip(names, picks, strict=True):
-            if isinstance(pick, str):
-                assigned[pick].append(name)
-            elif isinstance(pick, int):
-                passing.setdefault(pick, []).append(name)
-        split = {index: _ordered(index, axes, inputs, at_hand, output, wanted) for index, axes in assigned.items()}
-        if any(sizes[i] % math.prod(mesh[a] for a in axes) for i, axes in split.items()):
-            continue
-        before: list[Collective] = []
-        local_shardings: list[Sharding] = []
-        spent = 0.0
-        for position, array in enumerate(inputs):
-            goal = Sharding(tuple(split[a] for a in array.axes), tuple(passing.get(position, ())))
-            found = reach(position, goal)
-            if found is None:
-                break
-            spent += found[0]
-            before += found[1]
-            local_shardings.append(goal)
+    first = set(inputs[0])
+    rest = {axis for axes in inputs[1:] for axis in axes}
+    batch = rows = contraction = columns = Size()
+    for axis, factor in size.items():
+        if axis not in output:
+            contraction = contraction * factor
+        elif axis in first and axis in rest:
+            batch = batch * factor
+        elif axis in first:
+            rows = rows * factor
         else:
-            contracted = [i for i in indices if i not in output.axes]
-            unreduced = tuple(a for i in contracted for a in split[i]) + tuple(a for v in passing.values() for a in v)
-            out = Sharding(tuple(split[a] for a in output.axes), unreduced)
-            try:
-                after = () if wanted is None else reshard(output, out, wanted, sizes, mesh, price)
-            except InputError:
-                continue
-            spent += _price(after, price, sizes, mesh)
-            used = tuple(a for axes in split.values() for a in axes)
-            local = LocalEinsum(
-                tuple(inputs), output, tuple(local_shardings), out,
-                Size.of(indices, used, 2.0 * fraction),
-                tuple(
-                    Size.of(a.axes, s.used, dtype_bytes(a.dtype)) for a, s in zip(inputs, local_shardings, strict=True)
-                ),
-                Size.of(output.axes, out.used, dtype_bytes(output.dtype)),
-            )  # fmt: skip
-            way = Way(tuple(before), local, tuple(after), spent)
-            key = tuple(sorted(str(c) for c in way.collectives))
-            if key not in ways or _rank(way, sizes, mesh) < _rank(ways[key], sizes, mesh):
-                ways[key] = way
-    if not ways:
-        raise InputError(f"{output.name} cannot be computed under these shardings: no axis sizes divide", field=output.name)
-    return Resolution(tuple(sorted(ways.values(), key=lambda w: _rank(w, sizes, mesh))))
-
-
-def _rank(way: Way, sizes: Mapping[str, int], mesh: Mapping[str, int]) -> tuple[float, float, int]:
-    return (way.cost, way.local.flops(sizes, mesh), len(way.collectives))
-
-
-def _price(steps: Sequence[Collective], price: Cost, sizes: Mapping[str, int], mesh: Mapping[str, int]) -> float:
-    return sum(price(s.kind, s.bytes(sizes, mesh), s.axes) for s in steps if s.kind != "slice")
-
-
-def _choices(
-    inputs: Sequence[Array], at_hand: Sequence[Sequence[Sharding]], output: Array, wanted: Sharding | None
-) -> dict[str, list[str | int | None]]:
-    """For each mesh axis the indices it may split in the local einsum, None, or the position of the input that passes."""
-    choices: dict[str, list[str | int | None]] = {}
-
-    def add(name: str, choice: str | int | None) -> None:
-        options = choices.setdefault(name, [None])
-        if choice not in options:
-            options.append(choice)
-
-    for position, (array, options) in enumerate(zip(inputs, at_hand, strict=True)):
-        for sharding in options:
-            for index, axes in zip(array.axes, sharding.axes, strict=True):
-                for name in axes:
-                    add(name, index)
-            for name in sharding.unreduced:
-                add(name, position)
-    if wanted is not None:
-        for index, axes in zip(output.axes, wanted.axes, strict=True):
-            for name in axes:
-                add(name, index)
-    everywhere = [(a, o) for a, o in zip(inputs, at_hand, strict=True)]
-    if wanted is not None:
-        everywhere.append((output, (wanted,)))
-    for name, options in choices.items():
-        split = [o for o in options if isinstance(o, str)]
-        if len(options) == 2 and len(split) == 1 and all(
-            split[0] not in array.axes or name in s.of_axis(array, split[0]) for array, have in everywhere for s in have
-        ):
-            choices[name] = [split[0]]  # all arrays with this index have it there already: nothing is cheaper
-    return choices
-
-
-def _ordered(
-    index: str,
-    axes: Sequence[str],
-    inputs: Sequence[Array],
-    at_hand: Sequence[Sequence[Sharding]],
-    output: Array,
-    wanted: Sharding | None,
-) -> tuple[str, ...]:
-    """Mesh axes of an index in the order that most arrays already have."""
-    if len(axes) < 2:
-        return tuple(axes)
-    seen: list[tuple[str, ...]] = []
-    if wanted is not None and index in output.axes:
-        seen.append(wanted.of_axis(output, index))
-    for array, options in zip(inputs, at_hand, strict=True):
-        if index in array.axes:
-            seen += [s.of_axis(array, index) for s in options]
-    seen.sort(key=lambda t: -sum(a in axes for a in t))
-    order = [a for t in seen for a in t if a in axes]
-    return tuple(dict.fromkeys((*order, *axes)))
+            columns = columns * factor
+    return batch, rows, contraction, columns

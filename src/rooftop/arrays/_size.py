@@ -56,6 +56,10 @@ class Size:
             )
         return Size(self.coefficient / other, self.axes, self.mesh)
 
+    def inverse(self) -> Size:
+        """One over this size."""
+        return Size() / self
+
     def __call__(self, axes: Mapping[str, Any], mesh: Mapping[str, Any] | None = None) -> Any:
         """The value, given the size of every array axis and of every mesh axis that occurs."""
         above: Any = self.coefficient

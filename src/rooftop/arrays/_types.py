@@ -80,8 +80,10 @@ Rules = Mapping[str, Mapping[str, tuple[str, ...]]]
 
 
 def shard(array: Array, rules: Rules) -> Sharding:
-    """The sharding that the rules give an array. Where two axes of it ask for one mesh axis, the first has it: attention
-    scores [.., T, S] are split over the context axis along T only.
+    """The sharding that the rules give an array.
+
+    Where two axes of it ask for one mesh axis, the first has it: attention scores [.., T, S] are split over the
+    context axis along T only.
     """
     row = rules.get(array.layout, {})
     used: set[str] = set()
@@ -93,8 +95,10 @@ def shard(array: Array, rules: Rules) -> Sharding:
     return Sharding(tuple(axes))
 
 
-def checked(array: Array, sharding: Sharding, sizes: Mapping[str, int] | None = None, mesh: Mesh | None = None) -> Sharding:
-    """Return the sharding if it is legal for the array, else raise InputError that names the array, axis and mesh axis."""
+def checked(
+    array: Array, sharding: Sharding, sizes: Mapping[str, int] | None = None, mesh: Mesh | None = None
+) -> Sharding:
+    """Return the sharding if it is legal for the array, else raise InputError that names array, axis and mesh axis."""
     seen: dict[str, str] = {}
     for axis, names in zip(array.axes, sharding.axes, strict=True):
         for name in names:
@@ -106,6 +110,8 @@ def checked(array: Array, sharding: Sharding, sizes: Mapping[str, int] | None = 
                 )
             seen[name] = axis
     for name in sharding.unreduced:
+        if sharding.unreduced.count(name) > 1:
+            raise InputError(f"{array.name} names mesh axis {name} twice as unreduced; name it once", field=array.name)
         if name in seen:
             raise InputError(
                 f"{array.name} is both split over mesh axis {name} (on {seen[name]}) and unreduced over it; choose one",
@@ -116,10 +122,15 @@ def checked(array: Array, sharding: Sharding, sizes: Mapping[str, int] | None = 
         for name in (*seen, *sharding.unreduced):
             if name not in known:
                 raise InputError(
-                    f"{array.name} uses mesh axis {name}, which is not in the mesh ({', '.join(known)})", field=array.name
+                    f"{array.name} uses mesh axis {name}, which is not in the mesh ({', '.join(known)})",
+                    field=array.name,
                 )
         if sizes is not None:
             for axis, names in zip(array.axes, sharding.axes, strict=True):
+                if axis not in sizes:
+                    raise InputError(
+                        f"axis {axis} of {array.name} has no size; give one, as in {axis}=8192", field=axis
+                    )
                 ways = math.prod(known[name] for name in names)
                 if sizes[axis] % ways:
                     raise InputError(
@@ -139,16 +150,16 @@ def local_size(array: Array, sharding: Sharding) -> Size:
 class Op:
     """One operation of a program.
 
-    kind "einsum": the output is the sum over all axes that inputs have and the output lacks; FLOPs are
-    2 x product of all axes x `fraction`. kind "map": any elementwise or normalising op on arrays whose axes match by
-    position up to renaming (`T` of a key becomes `S`); FLOPs are `flops` per element of the output, on the vector unit.
-    kind "lookup": rows of a table picked by index (embedding); the table is the first input. kind "route": elements are
-    moved between axes locally (tokens into experts). kind "scan": a recurrence along an axis, `flops` per output element
-    on the matrix unit. kind "loss": everything after the logits.
+    kind "einsum": the output is the sum over all axes that inputs have and the output lacks; FLOPs are 2 x product of
+    all axes x `fraction`. kind "map": any elementwise or normalising op on arrays whose axes match by position up to
+    renaming (`T` of a key becomes `S`); FLOPs are `flops` per element of the output, on the vector unit. kind
+    "lookup": rows of a table picked by index (embedding); the table is the first input. kind "route": elements are
+    moved between axes locally (tokens into experts). kind "scan": a recurrence along an axis, `flops` per output
+    element on the matrix unit. kind "loss": everything after the logits.
 
     `fused` names a kernel: arrays made and used only inside it are not written to memory.
     `fraction` is the part of an einsum's points that is computed (causal mask, window).
-    A `linear` map (add, renaming) needs none of its inputs in the backward pass.
+    `linear` says of a map that its derivative needs none of its inputs (sum, rotation, renaming), so that none is kept.
     """
 
     name: str
