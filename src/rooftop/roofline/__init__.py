@@ -1,5 +1,16 @@
 """Time of an op on a chip and of a collective on a topology: bound by physics, and expected by calibration."""
 
+from rooftop.roofline._analysis import (
+    COLLECTIVES,
+    CollectiveTime,
+    MatmulTime,
+    OpRoofline,
+    WayTime,
+    collective_time,
+    matmul_time,
+    natural_placement,
+    op_roofline,
+)
 from rooftop.roofline._calibration import Calibration, calibration_for, ideal
 from rooftop.roofline._network import Dimension, Group, Placement, dimensions, group
 from rooftop.roofline._placements import divisors, placements, placements_of, single_placements
@@ -20,6 +31,15 @@ from rooftop.roofline._ops import (
 )
 
 __all__ = [
+    "COLLECTIVES",
+    "CollectiveTime",
+    "MatmulTime",
+    "OpRoofline",
+    "WayTime",
+    "collective_time",
+    "matmul_time",
+    "natural_placement",
+    "op_roofline",
     "Calibration",
     "Dimension",
     "Group",

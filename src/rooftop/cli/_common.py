@@ -1,0 +1,85 @@
+"""What commands share: option types that read sizes, --json, --explain, output."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from rooftop import units
+from rooftop.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Parsed(click.ParamType):
+    """An option read by one of the parsers of `units`."""
+
+    def __init__(self, name: str, parse: Callable[[str, str | None], Any]) -> None:
+        self.name = name
+        self.parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse a text; errors name the option."""
+        if not isinstance(value, str):
+            return value
+        option = param.opts[0] if param is not None and param.opts else None
+        try:
+            return self.parse(value, option)
+        except InputError as error:
+            label = f"{option}: " if option and option.startswith("-") else ""
+            raise InputError(f"{label}{error.message}", field=error.field) from None
+
+
+COUNT = Parsed("number", units.parse_count)
+INTEGER = Parsed("number", units.parse_integer)
+BYTES = Parsed("bytes", units.parse_bytes)
+USD_PER_HOUR = Parsed("usd", units.parse_usd_per_hour)
+SIZES = Parsed("name=size,...", units.parse_sizes)
+
+
+def json_option(function: F) -> F:
+    """Add `--json` (parameter `as_json`)."""
+    return click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, nothing else.")(function)
+
+
+def explain_options(function: F) -> F:
+    """Add `--explain [QUANTITY]` and `--depth`."""
+    function = click.option("--depth", default=2, show_default=True, type=click.IntRange(0, 20), help="Levels of --explain.")(
+        function
+    )
+    return click.option(
+        "--explain", "explain", is_flag=False, flag_value="step_seconds", metavar="[QUANTITY]",
+        help="Derive a quantity: formula, numbers, sources.",
+    )(function)  # fmt: skip
+
+
+def emit(data: Mapping[str, Any], render: Callable[[], RenderableType], as_json: bool) -> None:
+    """Print the answer: as JSON, or as rendered for a person."""
+    if as_json:
+        click.echo(json.dumps(plain(data), allow_nan=False))
+        return
+    from rooftop.views import console
+
+    console().print(render())
+
+
+def plain(value: Any) -> Any:
+    """Numbers, texts, lists and dicts only; infinities and NaN become null."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if isinstance(value, (str, bool, int)) or value is None:
+        return value
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value

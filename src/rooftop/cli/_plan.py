@@ -1,0 +1,58 @@
+"""rooftop plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rooftop.cli._common import INTEGER, SIZES
+from rooftop.cli._training import question_of, show, training_options
+
+
+@click.command(
+    "plan",
+    epilog="""\b
+Examples:
+  rooftop plan llama-3-70b --on v5p:16x20x28 --batch 4M --seq 4096 --tokens 15T
+  rooftop plan llama-3-8b --on h100:256 --fix tensor=8 --explain step_seconds
+  rooftop plan ./config.json --on v5e:16x16 --batch 1M --remat full --json
+""",
+)
+@click.argument("model")
+@training_options
+@click.option("--fix", type=SIZES, help="Fix some mesh axes: tensor=8,pipeline=1.")
+@click.option("--remat", multiple=True, type=click.Choice(["none", "selective", "full"]), help="Policies to try.  [default: all]")
+@click.option("--zero", multiple=True, type=click.IntRange(1, 3), help="ZeRO stages of the fsdp axis to try.  [default: all]")
+@click.option("--microbatches", type=INTEGER, help="Fix the number of microbatches.")
+@click.option("--alternatives", default=5, show_default=True, type=click.IntRange(0, 100), help="Runners-up to show.")
+def command(
+    model: str,
+    where: str,
+    as_json: bool,
+    explain: str | None,
+    depth: int,
+    fix: dict[str, int] | None,
+    remat: tuple[str, ...],
+    zero: tuple[int, ...],
+    microbatches: int | None,
+    alternatives: int,
+    **options: Any,
+) -> None:
+    """The best way to train MODEL on a slice: mesh, placement, schedule; time, memory, cost; the runners-up.
+
+    MODEL is a name of the catalogue, the path of a config.json or of its folder, or numbers:
+    layers=48,d_model=6144,heads=64,d_ff=24576,vocab=51200.
+    """
+    from rooftop.training import POLICIES, ZERO_STAGES, Limits, plan
+    from rooftop.views._progress import progress_bar
+
+    question = question_of(model, where, **options)
+    limits = Limits(
+        zero=tuple(z for z in ZERO_STAGES if not zero or z in zero),
+        remat=tuple(p for p in POLICIES if not remat or p in remat),
+        microbatches=microbatches,
+    )
+    with progress_bar("searching plans", quiet=as_json) as advance:
+        answer = plan(question, fixed=fix, limits=limits, keep=alternatives + 1, progress=advance)
+    show(answer, as_json, explain, depth)

@@ -1,0 +1,54 @@
+"""rooftop step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rooftop.cli._common import INTEGER, SIZES
+from rooftop.cli._training import question_of, show, training_options
+from rooftop.errors import NoAnswer
+
+
+@click.command(
+    "step",
+    epilog="""\b
+Examples:
+  rooftop step llama-3-70b --on v5p:8x16x16 --mesh fsdp=256,tensor=8 --batch 4M
+  rooftop step llama-3-8b --on h100:64 --mesh fsdp=8,tensor=8 --remat full --explain memory
+""",
+)
+@click.argument("model")
+@training_options
+@click.option("--mesh", type=SIZES, required=True, help="Ways of the mesh axes: fsdp=64,tensor=4.")
+@click.option("--remat", default="none", show_default=True, type=click.Choice(["none", "selective", "full"]), help="Rematerialisation.")
+@click.option("--zero", default=3, show_default=True, type=click.IntRange(1, 3), help="ZeRO stage of the fsdp axis.")
+@click.option("--microbatches", type=INTEGER, help="Microbatches of a step.  [default: the fastest number]")
+def command(
+    model: str,
+    where: str,
+    as_json: bool,
+    explain: str | None,
+    depth: int,
+    mesh: dict[str, int],
+    remat: str,
+    zero: int,
+    microbatches: int | None,
+    **options: Any,
+) -> None:
+    """Time, memory and cost of training MODEL under one plan, placed as well as it can be on the slice."""
+    from rooftop.training import named_plan, step_of
+    from rooftop.units import format_bytes
+
+    question = question_of(model, where, **options)
+    answer = step_of(question, named_plan(question, mesh, microbatches=microbatches, remat=remat, zero=zero))
+    show(answer, as_json, explain, depth)
+    best = answer.best
+    if not best.fits:
+        over = float(best.step.memory_bytes) - best.problem.capacity
+        raise NoAnswer(
+            f"the plan takes {format_bytes(best.step.memory_bytes)} of {format_bytes(best.problem.capacity)} per chip,"
+            f" {format_bytes(over)} too much; try --remat full, a higher --zero, more fsdp ways or more --microbatches",
+            field="mesh",
+        )
