@@ -60,6 +60,7 @@ def reshard(
 ) -> tuple[Collective, ...]:
     """The cheapest collectives that take `array` from sharding `start` to `goal`; free slices are listed too.
 
+    Mesh axes that `start` and `goal` share stay; the others go straight home or away, which keeps the search small.
     Steps: gather the minor mesh axes of an array axis, slice by a mesh axis that the array is replicated over, move
     the minor mesh axes of one array axis to be the minor ones of another (all-to-all), exchange blocks (permute), and
     sum over unreduced mesh axes in place (all-reduce) or into a split (reduce-scatter). `cost` of a collective is
@@ -80,6 +81,9 @@ def reshard(
     space = Space(tuple(sizes[axis] for axis in array.axes), tuple(mesh.sizes.items()), structural)
     if cost is None:
         return tuple(collective(array, step) for step in path(start, goal, space))
+    direct = _direct(start, goal)
+    if direct is not None:
+        return tuple(collective(array, step) for step in direct)
 
     def price(step: _Step) -> float:
         return 0.0 if step.kind == "slice" else cost(collective(array, step))
@@ -275,31 +279,32 @@ def _merged(steps: list[_Step]) -> tuple[_Step, ...]:
 
 
 def _steps(state: Sharding, end: Sharding, fixed: tuple[int, ...], space: Space) -> Iterator[_Step]:
-    """Every step from `state` that may lie on a cheapest path to `end`."""
+    """The steps from `state` towards `end`: no mesh axis goes anywhere but home or away."""
 
     def replaced(changes: Mapping[int, tuple[str, ...]], unreduced: tuple[str, ...] = state.unreduced) -> Sharding:
         return Sharding(tuple(changes.get(i, names) for i, names in enumerate(state.axes)), unreduced)
 
-    wanted = {name: i for i, names in enumerate(end.axes) for name in names}
+    home = {name: i for i, names in enumerate(end.axes) for name in names}
     for i, names in enumerate(state.axes):
         for cut in range(fixed[i], len(names)):
             kept, moved = names[:cut], names[cut:]
             yield _Step("all_gather", state, replaced({i: kept}))
-            for j, others in enumerate(state.axes):
-                if j != i and space.divides(j, others + moved):
-                    yield _Step("all_to_all", state, replaced({i: kept, j: others + moved}))
+            (j, *others) = {home.get(name) for name in moved}
+            if j is not None and j != i and not others and space.divides(j, state.axes[j] + moved):
+                yield _Step("all_to_all", state, replaced({i: kept, j: state.axes[j] + moved}))
 
     pending = _without(state.unreduced, end.unreduced)
     here = set(state.used)
-    for name, home in wanted.items():
-        if name in here or name in pending:
-            continue
-        for j in (home, *(j for j in range(len(state.axes)) if j != home)):
-            if space.divides(j, (*state.axes[j], name)):
-                yield _Step("slice", state, replaced({j: (*state.axes[j], name)}))
+    for j, goal in enumerate(end.axes):
+        missing = [name for name in goal if name not in here and name not in pending]
+        for name in missing:
+            longer = (*state.axes[j], name)
+            in_order = [n for n in longer if n in goal] == [n for n in goal if n in longer]
+            if in_order and space.divides(j, longer):
+                yield _Step("slice", state, replaced({j: longer}))
 
     if pending:
-        stays = tuple(name for name in pending if name not in wanted)
+        stays = tuple(name for name in pending if name not in home)
         for group in dict.fromkeys((stays or pending, pending, *((name,) for name in pending))):
             yield _Step("all_reduce", state, replaced({}, _without(state.unreduced, group)))
         for i, goal in enumerate(end.axes):
@@ -313,28 +318,30 @@ def _steps(state: Sharding, end: Sharding, fixed: tuple[int, ...], space: Space)
 
 
 def _permuted(state: Sharding, end: Sharding, fixed: tuple[int, ...], space: Space) -> Iterator[Sharding]:
-    """Shardings with blocks of the same shape, so that each device takes the block of one other."""
-    for i, names in enumerate(state.axes):
-        loose = names[fixed[i] :]
-        if 2 <= len(loose) <= 4:
-            for order in itertools.permutations(loose):
-                if order != loose:
-                    yield Sharding((*state.axes[:i], names[: fixed[i]] + order, *state.axes[i + 1 :]), state.unreduced)
-    if space.structural:
-        same = all(sorted(a) == sorted(b) for a, b in zip(state.axes, end.axes, strict=True))
-        if same and state.unreduced == end.unreduced and state.axes != end.axes:
-            yield end
-        return
+    """Shardings with blocks of the same shape, so that each device takes the block of one other.
+
+    Either the end itself; or one array axis in another order, those that stay first as the end has them, those that
+    leave last and by where they go; or one mesh axis in place of another one of the same size.
+    """
     ways = dict(space.mesh)
 
-    def shape(axes: Axes) -> list[int]:
-        return [math.prod(ways[name] for name in names) for names in axes]
+    def shape(names: tuple[str, ...]) -> object:
+        return sorted(names) if space.structural else math.prod(ways[name] for name in names)
 
-    if state.unreduced == end.unreduced and state.axes != end.axes and shape(state.axes) == shape(end.axes):
+    same = all(shape(a) == shape(b) for a, b in zip(state.axes, end.axes, strict=True))
+    if same and state.unreduced == end.unreduced and state.axes != end.axes:
         yield end
-    loose_names = [name for i, names in enumerate(state.axes) for name in names[fixed[i] :]]
-    free = [n for names in end.axes for n in names if n not in state.used and n not in state.unreduced]
-    for a, b in (*itertools.combinations(loose_names, 2), *itertools.product(loose_names, free)):
-        if ways[a] == ways[b]:
-            swap = {a: b, b: a}
-            yield Sharding(tuple(tuple(swap.get(n, n) for n in names) for names in state.axes), state.unreduced)
+    home = {name: j for j, names in enumerate(end.axes) for name in names}
+    for i, names in enumerate(state.axes):
+        goal = end.axes[i]
+        stay = tuple(name for name in goal if name in names)
+        leave = sorted((name for name in names if name not in goal), key=lambda name: home.get(name, -1))
+        orders = [stay + tuple(leave), stay + tuple(reversed(leave))]
+        if not space.structural and len(names) <= len(goal):
+            free = [(a, b) for a, b in zip(names, goal, strict=False) if a != b and b not in state.used]
+            for a, b in free:
+                if ways[a] == ways[b] and a not in goal and b not in state.unreduced:
+                    orders.append(tuple(b if name == a else name for name in names))
+        for order in dict.fromkeys(orders):
+            if order != names:
+                yield Sharding((*state.axes[:i], order, *state.axes[i + 1 :]), state.unreduced)

@@ -22,6 +22,8 @@ from rooftop.units import dtype_bytes
 
 #: Most assignments of mesh axes that are looked at for one einsum.
 MAX_WAYS = 20_000
+#: Most ways that are listed.
+MAX_LISTED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ def resolve(expression: Expression, sizes: Mapping[str, int], mesh: Mesh, *, cos
     `sizes` gives array axes their sizes, on top of those in the expression. `cost` prices a collective (for instance
     seconds on a topology); without it, the bytes that a device sends over its links (`link_bytes`). Of equally dear
     ways that with fewer local FLOPs comes first, then that with fewer collectives. Ways with the same collectives are
-    listed once.
+    listed once, and the cheapest 64 at most.
 
     Raises InputError for an illegal sharding, an unknown mesh axis or size, a mesh axis that does not divide, and for
     an output that is to be left unreduced where nothing is summed.
@@ -136,7 +138,7 @@ def resolve(expression: Expression, sizes: Mapping[str, int], mesh: Mesh, *, cos
         (term,) = expression.inputs
         steps = reshard(term.array, term.sharding, expression.output.sharding, sizes, mesh, cost=cost)
         return Resolution(expression, (Way(steps, None, (), total_cost(steps, sizes, mesh, cost)),))
-    ways = _distinct(_ways(expression, sizes, mesh, cost), sizes, mesh)
+    ways = _ways(expression, sizes, mesh, cost)
     if not ways:
         unreduced = ", ".join(expression.output.sharding.unreduced)
         raise InputError(
@@ -144,39 +146,52 @@ def resolve(expression: Expression, sizes: Mapping[str, int], mesh: Mesh, *, cos
             " no index that is summed can be split over it",
             field=expression.output.array.name,
         )
-    return Resolution(expression, tuple(ways))
+    return Resolution(expression, ways)
 
 
-def _ways(expression: Expression, sizes: Mapping[str, int], mesh: Mesh, cost: Cost | None) -> Iterator[Way]:
+Path = tuple[tuple[Collective, ...], float]
+
+
+def _ways(expression: Expression, sizes: Mapping[str, int], mesh: Mesh, cost: Cost | None) -> tuple[Way, ...]:
     order = [axis.name for axis in mesh.axes]
     output = expression.output
+    paths: dict[tuple[str, Sharding, Sharding], Path] = {}
+
+    def bring(array: Array, start: Sharding, goal: Sharding) -> Path:
+        key = (array.name, start, goal)
+        if key not in paths:
+            steps = reshard(array, start, goal, sizes, mesh, cost=cost)
+            paths[key] = steps, total_cost(steps, sizes, mesh, cost)
+        return paths[key]
+
+    found: list[tuple[tuple[float, float, int], list[Path], Assignment]] = []
     for assignment in assignments(expression, sizes, mesh):
-        needed = [assignment.input(term.array, i) for i, term in enumerate(expression.inputs)]
         made = assignment.output(output.array, order)
         if not set(output.sharding.unreduced) <= set(made.unreduced):
             continue
-        before = tuple(
-            step
-            for term, goal in zip(expression.inputs, needed, strict=True)
-            for step in reshard(term.array, term.sharding, goal, sizes, mesh, cost=cost)
-        )
-        after = reshard(output.array, made, output.sharding, sizes, mesh, cost=cost)
-        local = local_einsum([term.array for term in expression.inputs], output.array, needed, made)
-        yield Way(before, local, after, total_cost((*before, *after), sizes, mesh, cost))
-
-
-def _distinct(ways: Iterable[Way], sizes: Mapping[str, int], mesh: Mesh) -> list[Way]:
-    def rank(way: Way) -> tuple[float, float, int, int]:
-        assert way.local is not None
+        route = [
+            bring(term.array, term.sharding, assignment.input(term.array, i))
+            for i, term in enumerate(expression.inputs)
+        ]
+        route.append(bring(output.array, made, output.sharding))
         # Bytes that differ in rounding only are equal.
-        rounded = float(f"{way.cost:.9g}")
-        return rounded, way.local.flops(sizes, mesh.sizes), len(way.collectives), len(way.steps)
+        total = float(f"{sum(price for _, price in route):.9g}")
+        repeated = 1 / math.prod(mesh.sizes[name] for name in assignment.used)
+        found.append(((total, repeated, sum(len(steps) for steps, _ in route)), route, assignment))
 
-    found: dict[frozenset[tuple[str, str, frozenset[str], str, str]], Way] = {}
-    for way in sorted(ways, key=rank):
-        key = frozenset((c.kind, c.array, frozenset(c.axes), c.axis, c.to_axis) for c in way.collectives)
-        found.setdefault(key, way)
-    return list(found.values())
+    ways: dict[frozenset[tuple[str, str, frozenset[str], str, str]], Way] = {}
+    arrays = [term.array for term in expression.inputs]
+    for _, route, assignment in sorted(found, key=lambda candidate: candidate[0]):
+        before = tuple(step for steps, _ in route[:-1] for step in steps)
+        after = route[-1][0]
+        key = frozenset(
+            (c.kind, c.array, frozenset(c.axes), c.axis, c.to_axis) for c in (*before, *after) if c.kind != "slice"
+        )
+        if key not in ways and len(ways) < MAX_LISTED:
+            needed = [assignment.input(array, i) for i, array in enumerate(arrays)]
+            local = local_einsum(arrays, output.array, needed, assignment.output(output.array, order))
+            ways[key] = Way(before, local, after, sum(price for _, price in route))
+    return tuple(ways.values())
 
 
 def assignments(expression: Expression, sizes: Mapping[str, int], mesh: Mesh) -> Iterator[Assignment]:
