@@ -30,6 +30,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, 
     result = Table(
         title=Text(title) if title else None, caption=Text(caption) if caption else None, box=box.SIMPLE_HEAD,
         title_justify="left", caption_justify="left", title_style="bold", pad_edge=False,
+        show_header=any(c.strip("> ") for c in columns),
     )  # fmt: skip
     for column in columns:
         result.add_column(Text(column.removeprefix(">")), justify="right" if column.startswith(">") else "left")
