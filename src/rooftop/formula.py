@@ -110,12 +110,12 @@ def named(value: Number, name: str, unit: str = "", source: str = "", note: str 
     """Give a step of a derivation a name. Plain numbers pass through, so the fast path pays nothing."""
     if not isinstance(value, Traced):
         return value
-    return Traced(
-        value.value, "named", (value,), name=name, unit=unit or value.unit, source=source, note=note
-    )
+    return Traced(value.value, "named", (value,), name=name, unit=unit or value.unit, source=source, note=note)
 
 
-def formula(symbol: str, unit: str = "", source: str = "", note: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
+def formula(
+    symbol: str, unit: str = "", source: str = "", note: str = ""
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Declare a function to be a formula: traced calls of it appear in explanations as `symbol`, with its source.
 
     Arguments without a name of their own are shown under the parameter's name.
@@ -133,7 +133,7 @@ def formula(symbol: str, unit: str = "", source: str = "", note: str = "") -> Ca
                 if not kwargs or not any(isinstance(a, Traced) for a in kwargs.values()):
                     return function(*args, **kwargs)
             labelled = [_label(a, n) for a, n in zip(args, parameters, strict=False)]
-            result = function(*labelled, **{n: _label(a, n) for n, a in kwargs.items()})  # type: ignore[arg-type]
+            result = function(*labelled, **{n: _label(a, n) for n, a in kwargs.items()})
             return cast(R, named(result, symbol, unit, source, note))
 
         return call
@@ -272,7 +272,14 @@ def explain(quantity: Traced, depth: int = 2) -> Explanation:
         text = body.name if is_alias and body is not quantity else _render(body, symbols=True)
         numbers = _render(body, symbols=False)
     return Explanation(
-        quantity.name or "value", quantity.value, quantity.unit, text, numbers, quantity.source, quantity.note, tuple(below)
+        quantity.name or "value",
+        quantity.value,
+        quantity.unit,
+        text,
+        numbers,
+        quantity.source,
+        quantity.note,
+        tuple(below),
     )
 
 

@@ -68,7 +68,9 @@ def parse_integer(text: str, field: str | None = None) -> int:
 
 def parse_bytes(text: str, field: str | None = None) -> float:
     """Bytes: `512`, `34MB`, `1.5TB` (powers of ten), `16GiB` (of two)."""
-    units = {f"{p}b": f for p, f in {**DECIMAL, **BINARY}.items() if p != "b"} | dict(DECIMAL) | {"b": 1.0} | dict(BINARY)
+    units = (
+        {f"{p}b": f for p, f in {**DECIMAL, **BINARY}.items() if p != "b"} | dict(DECIMAL) | {"b": 1.0} | dict(BINARY)
+    )
     return _parse(text, units, "a number of bytes", "bytes such as 512, 34MB or 16GiB", field)
 
 
@@ -93,7 +95,9 @@ def parse_sizes(text: str, field: str | None = None) -> dict[str, int]:
     """Sizes by name: `I=8192,J=8k` gives {'I': 8192, 'J': 8000}."""
     result: dict[str, int] = {}
     if len(text) > 4096:
-        raise InputError(f"{field or 'sizes'} has {len(text)} characters; write a short list such as X=4,Y=8", field=field)
+        raise InputError(
+            f"{field or 'sizes'} has {len(text)} characters; write a short list such as X=4,Y=8", field=field
+        )
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = item.partition("=")
         name = name.strip()
@@ -117,7 +121,9 @@ def dtype(name: str) -> str:
     if low in _ALIASES:
         return _ALIASES[low]
     known = [*DTYPE_BITS, *_ALIASES]
-    raise InputError(f"unknown dtype {name[:40]!r}{nearest(low, known)}; use one of {', '.join(DTYPE_BITS)}", field="dtype")
+    raise InputError(
+        f"unknown dtype {name[:40]!r}{nearest(low, known)}; use one of {', '.join(DTYPE_BITS)}", field="dtype"
+    )
 
 
 def dtype_bytes(name: str) -> float:
@@ -158,20 +164,26 @@ def format_seconds(value: float) -> str:
     if seconds == 0:
         return "0 s"
     return _scaled(
-        seconds, ((86400.0, " d"), (3600.0, " h"), (60.0, " min"), (1.0, " s"), (1e-3, " ms"), (1e-6, " us"), (1e-9, " ns"))
+        seconds,
+        ((86400.0, " d"), (3600.0, " h"), (60.0, " min"), (1.0, " s"), (1e-3, " ms"), (1e-6, " us"), (1e-9, " ns")),
     )
 
 
 def format_flops_rate(value: float) -> str:
     """FLOP/s: 459e12 -> 459 TFLOP/s."""
-    return _scaled(float(value), ((1e18, " EFLOP/s"), (1e15, " PFLOP/s"), (1e12, " TFLOP/s"), (1e9, " GFLOP/s"), (1.0, " FLOP/s")))
+    return _scaled(
+        float(value), ((1e18, " EFLOP/s"), (1e15, " PFLOP/s"), (1e12, " TFLOP/s"), (1e9, " GFLOP/s"), (1.0, " FLOP/s"))
+    )
 
 
 def format_flops(value: float) -> str:
     """FLOPs: 6.3e24 -> 6.3e+24 FLOPs, 4.8e11 -> 480 GFLOPs."""
     if value >= 1e21:
         return f"{value:.3g} FLOPs"
-    return _scaled(float(value), ((1e18, " EFLOPs"), (1e15, " PFLOPs"), (1e12, " TFLOPs"), (1e9, " GFLOPs"), (1e6, " MFLOPs"), (1.0, " FLOPs")))
+    return _scaled(
+        float(value),
+        ((1e18, " EFLOPs"), (1e15, " PFLOPs"), (1e12, " TFLOPs"), (1e9, " GFLOPs"), (1e6, " MFLOPs"), (1.0, " FLOPs")),
+    )
 
 
 def format_bandwidth(value: float) -> str:

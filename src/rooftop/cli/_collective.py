@@ -16,7 +16,9 @@ Examples:
 """,
 )
 @click.argument("kind")
-@click.option("--bytes", "size", type=BYTES, required=True, help="The whole array of one group: what an all-gather ends with.")
+@click.option(
+    "--bytes", "size", type=BYTES, required=True, help="The whole array of one group: what an all-gather ends with."
+)
 @click.option("--axes", type=SIZES, required=True, help="Mesh axes and sizes: X=16, or X=4,Y=4.")
 @click.option("--on", "where", required=True, metavar="SLICE", help="The slice: v5e:16x16.")
 @json_option

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Parsed(click.ParamType):
+class Parsed(click.ParamType[Any]):
     """An option read by one of the parsers of `units`."""
 
     def __init__(self, name: str, parse: Callable[[str, str | None], Any]) -> None:
@@ -51,9 +51,9 @@ def json_option(function: F) -> F:
 
 def explain_options(function: F) -> F:
     """Add `--explain [QUANTITY]` and `--depth`."""
-    function = click.option("--depth", default=2, show_default=True, type=click.IntRange(0, 20), help="Levels of --explain.")(
-        function
-    )
+    function = click.option(
+        "--depth", default=2, show_default=True, type=click.IntRange(0, 20), help="Levels of --explain."
+    )(function)
     return click.option(
         "--explain", "explain", is_flag=False, flag_value="step_seconds", metavar="[QUANTITY]",
         help="Derive a quantity: formula, numbers, sources.",

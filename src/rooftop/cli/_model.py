@@ -10,7 +10,9 @@ from rooftop.errors import InputError
 
 @click.command("model")
 @click.argument("model", required=False)
-@click.option("--seq", type=INTEGER, default=4096, show_default=True, help="Sequence length for attention FLOPs and activations.")
+@click.option(
+    "--seq", type=INTEGER, default=4096, show_default=True, help="Sequence length for attention FLOPs and activations."
+)
 @json_option
 def command(model: str | None, seq: int, as_json: bool) -> None:
     """Parameters, FLOPs, KV cache and activations of MODEL, by part; without a model, the catalogue.
@@ -25,7 +27,11 @@ def command(model: str | None, seq: int, as_json: bool) -> None:
 
     if model is None:
         every = [architecture(n) for n in models()]
-        data = {"models": [{"name": a.name, "parameters": parameters(a).total, "source": a.source, "date": a.date} for a in every]}
+        data = {
+            "models": [
+                {"name": a.name, "parameters": parameters(a).total, "source": a.source, "date": a.date} for a in every
+            ]
+        }
         rows = [(a.name, format_count(parameters(a).total), a.date, a.source) for a in every]
         emit(data, lambda: table("Catalogue", ("name", ">parameters", "date", "source"), rows), as_json)
         return

@@ -22,8 +22,12 @@ Examples:
 @click.argument("model")
 @training_options
 @click.option("--fix", type=SIZES, help="Fix some mesh axes: tensor=8,pipeline=1.")
-@click.option("--remat", multiple=True, type=click.Choice(["none", "selective", "full"]), help="Policies to try.  [default: all]")
-@click.option("--zero", multiple=True, type=click.IntRange(1, 3), help="ZeRO stages of the fsdp axis to try.  [default: all]")
+@click.option(
+    "--remat", multiple=True, type=click.Choice(["none", "selective", "full"]), help="Policies to try.  [default: all]"
+)
+@click.option(
+    "--zero", multiple=True, type=click.IntRange(1, 3), help="ZeRO stages of the fsdp axis to try.  [default: all]"
+)
 @click.option("--microbatches", type=INTEGER, help="Fix the number of microbatches.")
 @click.option("--alternatives", default=5, show_default=True, type=click.IntRange(0, 100), help="Runners-up to show.")
 def command(

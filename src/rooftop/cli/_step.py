@@ -22,7 +22,13 @@ Examples:
 @click.argument("model")
 @training_options
 @click.option("--mesh", type=SIZES, required=True, help="Ways of the mesh axes: fsdp=64,tensor=4.")
-@click.option("--remat", default="none", show_default=True, type=click.Choice(["none", "selective", "full"]), help="Rematerialisation.")
+@click.option(
+    "--remat",
+    default="none",
+    show_default=True,
+    type=click.Choice(["none", "selective", "full"]),
+    help="Rematerialisation.",
+)
 @click.option("--zero", default=3, show_default=True, type=click.IntRange(1, 3), help="ZeRO stage of the fsdp axis.")
 @click.option("--microbatches", type=INTEGER, help="Microbatches of a step.  [default: the fastest number]")
 def command(

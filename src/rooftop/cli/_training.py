@@ -16,12 +16,22 @@ def training_options(function: F) -> F:
     """The options of a training question."""
     for option in reversed(
         (
-            click.option("--on", "where", required=True, metavar="SLICE", help="Where: v5p:16x20x28, h100:1024, a hardware file."),
+            click.option(
+                "--on", "where", required=True, metavar="SLICE", help="Where: v5p:16x20x28, h100:1024, a hardware file."
+            ),
             click.option("--batch", type=COUNT, help="Tokens per step, such as 4M.  [default: 4M]"),
             click.option("--seq", type=INTEGER, help="Tokens of a sequence.  [default: 4096]"),
             click.option("--tokens", type=COUNT, help="Tokens of the whole run, such as 15T."),
-            click.option("--batch-within", type=float, default=0.1, show_default=True, help="How far a plan's batch may be from --batch."),
-            click.option("--precision", default="bf16", show_default=True, help="Recipe: bf16, bf16-mixed, bf16-pure, fp32."),
+            click.option(
+                "--batch-within",
+                type=float,
+                default=0.1,
+                show_default=True,
+                help="How far a plan's batch may be from --batch.",
+            ),
+            click.option(
+                "--precision", default="bf16", show_default=True, help="Recipe: bf16, bf16-mixed, bf16-pure, fp32."
+            ),
             click.option("--optimizer-dtype", help="Dtype of the AdamW moments: fp32 or bf16."),
             click.option("--price", type=USD_PER_HOUR, help="USD per chip-hour, instead of the list price."),
             click.option("--headroom", type=float, default=0.0, show_default=True, help="Part of HBM to leave free."),
@@ -50,4 +60,8 @@ def show(answer: Any, as_json: bool, explain: str | None, depth: int) -> None:
         emit(answer_json(answer), lambda: answer_text(answer), as_json)
         return
     explanation = explain_estimate(answer.best, explain, depth)
-    emit({**answer_json(answer), "explanation": explanation_json(explanation)}, lambda: explanation_text(explanation), as_json)
+    emit(
+        {**answer_json(answer), "explanation": explanation_json(explanation)},
+        lambda: explanation_text(explanation),
+        as_json,
+    )

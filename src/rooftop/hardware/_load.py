@@ -125,7 +125,9 @@ def _from_file(path: Path) -> tuple[Chip, Wiring]:
     except InputError:
         raise
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}; give a chip's name or a TOML file", field="on") from None
+        raise InputError(
+            f"cannot read {path}: {error.strerror or error}; give a chip's name or a TOML file", field="on"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path} is not a TOML file: {str(error)[:120]}", field="on") from None
     if "base" in data:
@@ -137,7 +139,8 @@ def _on_base(data: dict[str, Any], where: str) -> dict[str, Any]:
     base = data.pop("base")
     if not isinstance(base, str) or base not in _files():
         raise InputError(
-            f"{where}: base = {base!r} is not a chip{nearest(str(base), _files())}; use one of {', '.join(chips())}", field="base"
+            f"{where}: base = {base!r} is not a chip{nearest(str(base), _files())}; use one of {', '.join(chips())}",
+            field="base",
         )
     result: dict[str, Any] = tomllib.loads(_files()[base].read_text(encoding="utf-8"))
     result["aliases"] = []
@@ -156,7 +159,9 @@ def _number(data: Mapping[str, Any], key: str, most: float, where: str, *, zero:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InputError(f"{where}: {key} = {str(value)[:40]!r} is not a number", field=key)
     if not (0 < value <= most or (zero and value == 0)):
-        raise InputError(f"{where}: {key} = {value:g} is out of range; give a number above 0, at most {most:g}", field=key)
+        raise InputError(
+            f"{where}: {key} = {value:g} is out of range; give a number above 0, at most {most:g}", field=key
+        )
     return float(value)
 
 
@@ -171,13 +176,18 @@ def _table(data: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
 def _known(value: Mapping[str, Any], keys: Any, where: str) -> None:
     for key in value:
         if key not in keys:
-            raise InputError(f"{where} has an unknown key {key!r}{nearest(key, keys)}; known are {', '.join(sorted(keys))}", field=key)
+            raise InputError(
+                f"{where} has an unknown key {key!r}{nearest(key, keys)}; known are {', '.join(sorted(keys))}",
+                field=key,
+            )
 
 
 def _text(data: Mapping[str, Any], key: str, where: str, default: str | None = None) -> str:
     value = data.get(key, default)
     if not isinstance(value, str):
-        raise InputError(f"{where}: {key} {'is missing' if value is None else 'is not text'}; give a short text", field=key)
+        raise InputError(
+            f"{where}: {key} {'is missing' if value is None else 'is not text'}; give a short text", field=key
+        )
     return value[:400]
 
 
@@ -185,12 +195,16 @@ def _build(name: str, data: dict[str, Any], where: str) -> tuple[Chip, Wiring]:
     _known(data, _KEYS, where)
     rates = data.get("flops")
     if not isinstance(rates, dict) or not rates:
-        raise InputError(f"{where}: [flops] is missing; give dense peak rates by dtype, such as bf16 = 1e14", field="flops")
+        raise InputError(
+            f"{where}: [flops] is missing; give dense peak rates by dtype, such as bf16 = 1e14", field="flops"
+        )
     flops = {dtype(key): _number(rates, key, 1e20, f"{where}: [flops]") for key in rates}
     fast = _table(data, "fast_memory", where)
     tile = data.get("tile", [1, 1, 1])
     if not isinstance(tile, list) or len(tile) != 3 or not all(isinstance(t, int) and 0 < t <= 4096 for t in tile):
-        raise InputError(f"{where}: tile = {tile!r} must be three whole numbers (rows, contraction, columns)", field="tile")
+        raise InputError(
+            f"{where}: tile = {tile!r} must be three whole numbers (rows, contraction, columns)", field="tile"
+        )
     price = _table(data, "price", where) if "price" in data else None
     units = data.get("units", {})
     if not isinstance(units, dict) or any(not isinstance(v, (int, float, str)) for v in units.values()):
@@ -251,10 +265,15 @@ def _wiring(data: Mapping[str, Any], where: str) -> Wiring:
             or not 1 <= len(largest) <= 4
             or not all(isinstance(n, int) and 0 < n <= 4096 for n in largest)
         ):
-            raise InputError(f"{at}: largest = {largest!r} must list one to four sides, such as [16, 16]", field="largest")
+            raise InputError(
+                f"{at}: largest = {largest!r} must list one to four sides, such as [16, 16]", field="largest"
+            )
         wrap = _text(t, "wrap", at)
         if wrap not in _WRAPS:
-            raise InputError(f"{at}: wrap = {wrap!r} is not a rule{nearest(wrap, _WRAPS)}; use one of {', '.join(_WRAPS)}", field="wrap")
+            raise InputError(
+                f"{at}: wrap = {wrap!r} is not a rule{nearest(wrap, _WRAPS)}; use one of {', '.join(_WRAPS)}",
+                field="wrap",
+            )
         torus = TorusPlan(
             _text(t, "name", at, "ici"), tuple(largest), wrap, _number(t, "link_bandwidth", 1e15, at),
             _number(t, "hop_latency", 1.0, at, zero=True),
@@ -278,7 +297,9 @@ def _wiring(data: Mapping[str, Any], where: str) -> Wiring:
         )  # fmt: skip
     for s in switches[:-1]:
         if s.size == 0 and torus is None:
-            raise InputError(f"{where}: [[switch]] {s.name} needs a size, since it is not the outermost level", field="size")
+            raise InputError(
+                f"{where}: [[switch]] {s.name} needs a size, since it is not the outermost level", field="size"
+            )
     wanted = _table(data, "slice", where)
     shape = str(wanted.get("shape") or wanted.get("chips") or "")
     if shape and "slices" in wanted:

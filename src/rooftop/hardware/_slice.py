@@ -26,7 +26,9 @@ def slice_of(text: str) -> Slice:
     shape = shape.strip().lower() or wiring.shape
     if not shape:
         if colon:
-            raise InputError(f"{text!r} has no shape after the colon; write one such as {_example(wiring, chip)}", field="on")
+            raise InputError(
+                f"{text!r} has no shape after the colon; write one such as {_example(wiring, chip)}", field="on"
+            )
         return Slice(chip.name, chip, ())
     match = _SHAPE.match(shape)
     if match is None:
@@ -112,7 +114,9 @@ def _switched(chip: Chip, wiring: Wiring, chips: int) -> Slice:
     if not wiring.switches:
         raise InputError(f"{chip.name} has no network, so a slice has one chip; ask for {chip.name}", field="on")
     if chips > wiring.switches[-1].largest:
-        raise InputError(f"{chip.name}:{chips} is larger than its network allows ({wiring.switches[-1].largest:,} chips)", field="on")
+        raise InputError(
+            f"{chip.name}:{chips} is larger than its network allows ({wiring.switches[-1].largest:,} chips)", field="on"
+        )
     levels: list[Level] = []
     left = chips
     for position, switch in enumerate(wiring.switches):
@@ -151,7 +155,11 @@ def standard_shapes(torus: TorusPlan, chips_per_host: int) -> list[tuple[int, ..
         shapes.append(tuple(sides))
     if tuple(torus.largest) not in shapes:
         shapes.append(torus.largest)
-    return [s for s in shapes if math.prod(s) < chips_per_host or math.prod(s) % min(4, chips_per_host) == 0 or math.prod(s) < 4]
+    return [
+        s
+        for s in shapes
+        if math.prod(s) < chips_per_host or math.prod(s) % min(4, chips_per_host) == 0 or math.prod(s) < 4
+    ]
 
 
 def standard_slices(chip_name: str) -> list[str]:
@@ -178,6 +186,4 @@ def peak(chip: Chip, name: str) -> float:
     wanted = dtype(name)
     if wanted in chip.flops:
         return chip.flops[wanted]
-    raise InputError(
-        f"{chip.name} has no {wanted} rate; its dtypes are {', '.join(chip.flops)}", field="dtype"
-    )
+    raise InputError(f"{chip.name} has no {wanted} rate; its dtypes are {', '.join(chip.flops)}", field="dtype")

@@ -55,7 +55,9 @@ class Chip:
     host_memory_bytes: float
     power_watts: float
     price: Price | None
-    units: Mapping[str, float] = field(default_factory=dict)  # anything else worth showing: sms, tensor_cores, l2_bytes ...
+    units: Mapping[str, float] = field(
+        default_factory=dict
+    )  # anything else worth showing: sms, tensor_cores, l2_bytes ...
     sources: Mapping[str, Source] = field(default_factory=dict)  # by field name; "" is the default
     aliases: tuple[str, ...] = ()
 

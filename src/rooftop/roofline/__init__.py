@@ -13,7 +13,6 @@ from rooftop.roofline._analysis import (
 )
 from rooftop.roofline._calibration import Calibration, calibration_for, ideal
 from rooftop.roofline._network import Dimension, Group, Placement, dimensions, group
-from rooftop.roofline._placements import divisors, placements, placements_of, single_placements
 from rooftop.roofline._ops import (
     all_reduce_seconds,
     all_to_all_seconds,
@@ -29,40 +28,41 @@ from rooftop.roofline._ops import (
     ridge,
     serial_seconds,
 )
+from rooftop.roofline._placements import divisors, placements, placements_of, single_placements
 
 __all__ = [
     "COLLECTIVES",
-    "CollectiveTime",
-    "MatmulTime",
-    "OpRoofline",
-    "WayTime",
-    "collective_time",
-    "matmul_time",
-    "natural_placement",
-    "op_roofline",
     "Calibration",
+    "CollectiveTime",
     "Dimension",
     "Group",
+    "MatmulTime",
+    "OpRoofline",
     "Placement",
+    "WayTime",
     "all_reduce_seconds",
     "all_to_all_seconds",
     "calibration_for",
     "collective_seconds",
+    "collective_time",
     "dimensions",
     "divisors",
-    "placements",
-    "placements_of",
-    "single_placements",
     "expected_op_seconds",
     "gather_seconds",
     "group",
     "ideal",
     "intensity",
     "math_seconds",
+    "matmul_time",
     "memory_seconds",
+    "natural_placement",
+    "op_roofline",
     "overlapped_seconds",
     "padded",
     "permute_seconds",
+    "placements",
+    "placements_of",
     "ridge",
     "serial_seconds",
+    "single_placements",
 ]

@@ -63,7 +63,9 @@ def arithmetic_dtype(arrays: tuple[Array, ...]) -> str:
     return max(names, key=lambda n: (dtype_bytes(n), not n.startswith("int")))
 
 
-def op_roofline(expression: Expression, sizes: Mapping[str, int], chip: Chip, *, dtype: str | None = None) -> OpRoofline:
+def op_roofline(
+    expression: Expression, sizes: Mapping[str, int], chip: Chip, *, dtype: str | None = None
+) -> OpRoofline:
     """The roofline of an einsum (book, section 1): inputs are read once and the output is written once.
 
     Raises InputError for axes without a size, and for dtypes that the chip does not have.
@@ -138,7 +140,9 @@ def sizes_of(expression: Expression, sizes: Mapping[str, int]) -> dict[str, int]
                 field="sizes",
             )
         if expression.sizes.get(name, sizes[name]) != sizes[name]:
-            raise InputError(f"axis {name} is {expression.sizes[name]} in the expression and {sizes[name]} in --sizes", field="sizes")
+            raise InputError(
+                f"axis {name} is {expression.sizes[name]} in the expression and {sizes[name]} in --sizes", field="sizes"
+            )
     known = {**expression.sizes, **sizes}
     missing = [i for i in expression.indices if i not in known]
     if missing:

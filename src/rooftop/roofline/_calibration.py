@@ -73,7 +73,9 @@ def ideal() -> Calibration:
 def _checked(name: str, row: dict[str, Any], sources: dict[str, str]) -> Calibration:
     for key in _FRACTIONS:
         if not 0 < row[key] <= 1:
-            raise InputError(f"calibration {name}: {key}={row[key]} is not a fraction; give a number above 0, at most 1")
+            raise InputError(
+                f"calibration {name}: {key}={row[key]} is not a fraction; give a number above 0, at most 1"
+            )
     return Calibration(name=name, sources=sources, **row)
 
 

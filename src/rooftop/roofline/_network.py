@@ -18,6 +18,7 @@ from rooftop.formula import Number, floor, maximum, where
 from rooftop.hardware._types import Level, Torus
 from rooftop.roofline._calibration import Calibration
 
+
 @dataclass(frozen=True, slots=True)
 class Dimension:
     """One side of a torus, or one switched level."""
@@ -38,9 +39,7 @@ def dimensions(levels: Sequence[Level]) -> tuple[Dimension, ...]:
     for index, level in enumerate(levels):
         if isinstance(level, Torus):
             for size, wrap in zip(level.dims, level.wrap, strict=True):
-                result.append(
-                    Dimension(index, level.name, size, True, wrap, level.link_bandwidth, level.hop_latency)
-                )
+                result.append(Dimension(index, level.name, size, True, wrap, level.link_bandwidth, level.hop_latency))
         else:
             result.append(
                 Dimension(index, level.name, level.size, False, False, level.bandwidth, level.latency, level.reduces)

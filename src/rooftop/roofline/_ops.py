@@ -48,14 +48,14 @@ def padded(size: Number, tile: float) -> Number:
 
 
 @formula("T_op", "s", "the roofline with achieved rates, plus the overhead of a kernel")
-def expected_op_seconds(
-    flops: Number, bytes: Number, peak: Number, bandwidth: Number, overhead: Number
-) -> Number:
+def expected_op_seconds(flops: Number, bytes: Number, peak: Number, bandwidth: Number, overhead: Number) -> Number:
     """Expected time of one op whose rates (FLOP/s, bytes/s) are those achieved."""
     return maximum(flops / peak, bytes / bandwidth) + overhead
 
 
-@formula("T_gather", "s", "book, section 3: V·(n-1)/n bytes must enter every chip; one hop at a time when messages are small")
+@formula(
+    "T_gather", "s", "book, section 3: V·(n-1)/n bytes must enter every chip; one hop at a time when messages are small"
+)
 def gather_seconds(bytes: Number, rate: Number, latency: Number) -> Number:
     """AllGather or ReduceScatter of an array of `bytes` (the whole array of one group)."""
     return maximum(bytes * rate, latency)

@@ -16,9 +16,9 @@ from rooftop.roofline import Calibration, Placement, calibration_for
 from rooftop.training._estimate import Rates, local, moved
 from rooftop.training._layouts import MESH_AXES, ZERO_STAGES
 from rooftop.training._plan import PLACEMENT_ORDER, Plan, Problem, environment, links_of, rates_of
-from rooftop.training._recipe import Recipe, recipe
-from rooftop.training._run import Run, chip_hours, cost, run_flops, run_seconds, utilisation
+from rooftop.training._recipe import recipe
 from rooftop.training._remat import POLICIES
+from rooftop.training._run import Run, chip_hours, cost, run_flops, run_seconds, utilisation
 from rooftop.training._search import Limits, Outcome, Scene, search
 from rooftop.training._space import degrees
 from rooftop.training._step import Evaluated, Part, Step, memory_of, step
@@ -49,10 +49,11 @@ class Estimate:
     @property
     def mfu(self) -> tuple[float, float]:
         """Model FLOPs utilisation of the chips used: (at the bound, expected)."""
-        at = (self.step.bound, self.step.expected)
-        return tuple(  # type: ignore[return-value]
-            utilisation(self.flops_per_token, self.batch_tokens, s, self.plan.chips, self.peak) for s in at
-        )
+
+        def at(seconds: Number) -> float:
+            return float(utilisation(self.flops_per_token, self.batch_tokens, seconds, self.plan.chips, self.peak))
+
+        return at(self.step.bound), at(self.step.expected)
 
     @property
     def tokens_per_second_per_chip(self) -> float:
@@ -114,11 +115,13 @@ def problem_of(question: Question) -> Problem:
         )
     if not 0 <= question.batch_within < 1:
         raise InputError(
-            f"batch-within={question.batch_within} is not a share; give 0 (exactly this batch) to below 1", field="batch_within"
+            f"batch-within={question.batch_within} is not a share; give 0 (exactly this batch) to below 1",
+            field="batch_within",
         )
     if not 0 <= question.headroom < 1:
         raise InputError(
-            f"headroom={question.headroom} is not a share of HBM; give 0 to below 1, as in --headroom 0.1", field="headroom"
+            f"headroom={question.headroom} is not a share of HBM; give 0 to below 1, as in --headroom 0.1",
+            field="headroom",
         )
     return Problem(
         model=model, slice=where, seq=seq, batch_tokens=batch, batch_within=question.batch_within,
@@ -201,7 +204,10 @@ def evaluate(problem: Problem, the_plan: Plan, *, traced: bool = False) -> Step:
     values = {c.name: c.evaluate(axes, inner) for c in compiled.programs}
     if traced:
         values = {
-            c.name: [named(v, str(size)) if isinstance(v, Traced) else v for v, size in zip(values[c.name], c.sizes, strict=True)]
+            c.name: [
+                named(v, str(size)) if isinstance(v, Traced) else v
+                for v, size in zip(values[c.name], c.sizes, strict=True)
+            ]
             for c in compiled.programs
         }
     evaluated = Evaluated(
@@ -320,7 +326,9 @@ def assumptions(question: Question, best: Estimate) -> tuple[str, ...]:
             result.append(f"price: {price:g} USD per chip-hour, as given")
         elif chip.price is not None:
             p = chip.price
-            result.append(f"price: {p.usd_per_hour:g} USD per chip-hour, {p.terms or 'on demand'}, {p.region}, {p.date}")
+            result.append(
+                f"price: {p.usd_per_hour:g} USD per chip-hour, {p.terms or 'on demand'}, {p.region}, {p.date}"
+            )
         result.append("the run never fails or restarts; all chips of the slice are paid for, used or not")
     if question.batch is None:
         result.append("batch: 4M tokens, since none was given")
@@ -401,7 +409,8 @@ def _check_fixed(problem: Problem, fixed: Mapping[str, int]) -> None:
     for axis, ways in fixed.items():
         if axis not in MESH_AXES:
             raise InputError(
-                f"unknown mesh axis {axis!r}{nearest(axis, MESH_AXES)}; the axes are {', '.join(MESH_AXES)}", field="mesh"
+                f"unknown mesh axis {axis!r}{nearest(axis, MESH_AXES)}; the axes are {', '.join(MESH_AXES)}",
+                field="mesh",
             )
         if ways < 1:
             raise InputError(f"{axis}={ways} is not a number of ways; give 1 or more", field="mesh")

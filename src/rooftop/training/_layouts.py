@@ -56,7 +56,7 @@ def layouts(zero: int) -> Layouts:
         "F": TENSOR, "K": ("tensor_kv",), "G": ("tensor_q",), "V": TENSOR, "E": ("expert",),
     }  # fmt: skip
     split = {**model, "D": SHARDED}
-    inner = {**model, "B": BATCH, "T": ("context",), "S": ("context",), "C": BATCH + ("context",)}
+    inner = {**model, "B": BATCH, "T": ("context",), "S": ("context",), "C": (*BATCH, "context")}
     return Layouts(
         rules={
             "residual": {"B": BATCH, "T": ("context", *TENSOR)},

@@ -75,13 +75,9 @@ def memory_parts(
         return where(single, first + last, first), where(single, first + last, last)
 
     result: dict[str, list[Number]] = {}
-    for part, of in (
-        ("weights", lambda h: h.weights),
-        ("gradients", lambda h: h.gradients),
-        ("optimizer", lambda h: h.optimizer),
-    ):
-        body = total(of(h) * n for _, h, n in blocks)
-        first, last = split(of(embed), of(head))
+    for part in ("weights", "gradients", "optimizer"):
+        body = total(getattr(h, part) * n for _, h, n in blocks)
+        first, last = split(getattr(embed, part), getattr(head, part))
         result[part] = [body + first, body + last]
     gathered = maximum(*(h.at_use for _, h, _ in blocks)) if len(blocks) > 1 else blocks[0][1].at_use
     # two blocks' weights at once: the one in use and the one being prefetched

@@ -14,7 +14,6 @@ from rooftop.training._estimate import Rates
 from rooftop.training._layouts import MESH_AXES
 from rooftop.training._recipe import Recipe
 
-
 #: Mesh axes that share a network dimension, innermost first: those that communicate most often get the closest chips.
 PLACEMENT_ORDER = ("tensor", "context", "expert", "fsdp", "data", "pipeline")
 

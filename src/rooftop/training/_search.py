@@ -8,8 +8,9 @@ evaluated. Nothing is left out by a guess.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -40,7 +41,11 @@ class Found:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a search found: the best plans that fit, one for each mesh, best first; and how large the space was."""
+    """What a search found: the best plans that fit, one for each mesh, best first; and how large the space was.
+
+    plans: those of the space that are settled, evaluated or proven to be slower or too large; placements of meshes that
+    were ruled out before they were placed are not counted. evaluated: points whose memory was computed.
+    """
 
     found: list[Found]
     closest: Found | None  # the plan that needs the least memory
@@ -50,52 +55,36 @@ class Outcome:
 
 
 _KEEP = 6
-_FIRST = 48
+_FIRST = 128
 _CHUNK = 1024  # meshes at a time
 _ROWS = 2048  # placements at a time: arrays of some hundred kB stay in the cache
 
 
-def search(problem: Problem, fixed: Mapping[str, int] | None = None, *, keep: int = _KEEP,
-           limits: Limits | None = None, progress: Callable[[float], None] | None = None) -> Outcome:
+def search(
+    problem: Problem,
+    fixed: Mapping[str, int] | None = None,
+    *,
+    keep: int = _KEEP,
+    limits: Limits | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Outcome:
     """The best plans of the space. fixed: ways of some mesh axes that the user demands."""
     started = time.perf_counter()
     fixed, limits = fixed or {}, limits or Limits()
     scene = Scene(problem)
     best: list[Found] = []
     outcome = Outcome(best, None, 0, 0, 0.0)
-    everything = problem.slice.chips
-    parts: list[tuple[tuple[int, ...], NDArray[np.int64], Array]] = []
 
     def threshold() -> float:
         return best[-1].seconds_per_token if len(best) >= keep else np.inf
 
-    for used in space.used_sizes(problem.dimensions, limits.least_used):
-        chips = int(np.prod(used, dtype=np.int64))
-        if scene.least_seconds_per_token / chips >= threshold():
-            break
-        meshes = space.meshes(chips, scene.degrees, fixed, int(scene.most_sequences))
-        meshes = meshes[scene.can_batch(meshes)]
-        if not len(meshes):
-            continue
-        lower = scene.lower_bound(meshes, used)
-        order = np.argsort(lower, kind="stable")
-        meshes, lower = meshes[order], lower[order]
-        outcome.plans += scene.count_plans(meshes, limits)
-        if len(best) < keep:  # a few meshes at once, so that a good incumbent prunes the rest
-            _evaluate(scene, [(used, meshes[:_FIRST])], limits, keep, outcome)
-            meshes, lower = meshes[_FIRST:], lower[_FIRST:]
-        parts.append((used, meshes, lower))
-    every = np.concatenate([lower for _, _, lower in parts]) if parts else np.zeros(0)
-    cuts = np.sort(every)[_CHUNK - 1 :: _CHUNK].tolist()
-    below = -np.inf
-    for done, cut in enumerate([*cuts, np.inf]):
-        if below >= threshold():
-            break
-        some = [(u, m[(lo > below) & (lo <= cut) & (lo < threshold())]) for u, m, lo in parts]
-        _evaluate(scene, [(u, m) for u, m in some if len(m)], limits, keep, outcome)
-        below = cut
-        if progress is not None:
-            progress((done + 1) / (len(cuts) + 1))
+    todo = _Todo.collect(scene, fixed, space.used_sizes(problem.dimensions, limits.least_used), limits, threshold)
+    for meshes in todo:
+        outcome.plans += scene.count_plans(meshes.rows, limits)
+        for some in meshes.by_bound(_FIRST if len(best) < keep else _CHUNK, threshold):
+            _evaluate(scene, some, limits, keep, outcome)
+            if progress is not None:
+                progress(meshes.done)
     outcome.seconds = time.perf_counter() - started
     return outcome
 
@@ -109,6 +98,65 @@ class Limits:
     microbatches: int | None = None
     least_used: float = 0.5
     ignore_memory: bool = False
+
+
+@dataclass(slots=True)
+class _Todo:
+    """Meshes still to be evaluated, of several used parts of the slice, with the lower bounds of their time per token."""
+
+    parts: list[tuple[int, ...]]
+    part: NDArray[np.int64]  # of each mesh, the part that it uses
+    rows: NDArray[np.int64]
+    lower: Array
+    done: float = 0.0
+
+    @staticmethod
+    def collect(
+        scene: Scene,
+        fixed: Mapping[str, int],
+        used: Iterator[tuple[int, ...]],
+        limits: Limits,
+        threshold: Callable[[], float],
+    ) -> Iterator[_Todo]:
+        """First the largest part that has meshes at all, then all others that are not too small to win."""
+        batch: list[tuple[tuple[int, ...], NDArray[np.int64]]] = []
+        first = True
+        for sizes in used:
+            chips = math.prod(sizes)
+            if scene.least_seconds_per_token / chips >= threshold():
+                break
+            meshes = space.meshes(chips, scene.degrees, fixed, int(scene.most_sequences))
+            meshes = meshes[scene.can_batch(meshes)]
+            if len(meshes):
+                batch.append((sizes, meshes))
+                if first:
+                    yield _Todo.of(scene, batch)
+                    batch, first = [], False
+        if batch:
+            yield _Todo.of(scene, batch)
+
+    @staticmethod
+    def of(scene: Scene, batch: list[tuple[tuple[int, ...], NDArray[np.int64]]]) -> _Todo:
+        """With bounds."""
+        parts = [sizes for sizes, _ in batch]
+        part = np.repeat(np.arange(len(batch)), [len(m) for _, m in batch])
+        rows = np.concatenate([m for _, m in batch])
+        return _Todo(parts, part, rows, scene.lower_bound(rows, parts, part))
+
+    def by_bound(
+        self, first: int, threshold: Callable[[], float]
+    ) -> Iterator[list[tuple[tuple[int, ...], NDArray[np.int64]]]]:
+        """Chunks in the order of their bounds, until no later mesh can be among the best: a small chunk, then large ones."""
+        order = np.argsort(self.lower, kind="stable")
+        start, size = 0, first
+        while start < len(order) and self.lower[order[start]] < threshold():
+            chunk = order[start : start + size]
+            chunk = np.sort(chunk[self.lower[chunk] < threshold()])
+            self.done = min(1.0, (start + size) / len(order))
+            yield [
+                (self.parts[p], self.rows[chunk[self.part[chunk] == p]]) for p in np.unique(self.part[chunk]).tolist()
+            ]
+            start, size = start + size, _CHUNK
 
 
 class Scene:
@@ -182,7 +230,7 @@ class Scene:
             result = result + self.any.counts[compiled.name] * (each.forward + each.backward)
         return result
 
-    def lower_bound(self, meshes: NDArray[np.int64], used: tuple[int, ...]) -> Array:
+    def lower_bound(self, meshes: NDArray[np.int64], parts: list[tuple[int, ...]], part: NDArray[np.int64]) -> Array:
         """Seconds per token below which no plan on these meshes can be; shape [meshes].
 
         Each op at its fastest rate on unpadded sizes at the largest batch, each critical transfer over the best links
@@ -193,7 +241,7 @@ class Scene:
         most = np.floor(self.most_sequences / groups)
         axes, inner = environment(ways, most, self.any.kv_heads, self.any.axes)
         work = self._work(axes, inner)
-        links = self._links_at_best(meshes, used, inner)
+        links = self._links_at_best(meshes, parts, part, inner)
         critical: Any = 0.0
         for compiled in self.any.programs:
             values = compiled.evaluate(axes, inner)
@@ -209,28 +257,31 @@ class Scene:
         return np.asarray(seconds / (most * groups * self.problem.seq))
 
     def _links_at_best(
-        self, meshes: NDArray[np.int64], used: tuple[int, ...], inner: Mapping[str, Any]
+        self, meshes: NDArray[np.int64], parts: list[tuple[int, ...]], part: NDArray[np.int64], inner: Mapping[str, Any]
     ) -> dict[tuple[str, ...], Group]:
         """For the groups that critical transfers use: the best that so many chips could do, placed as well as can be."""
         result = {}
         for axes in sorted({t.axes for c in self.any.programs for t in c.transfers if t.overlap == "critical"}):
             outer = list(dict.fromkeys("tensor" if a.startswith("tensor_") else a for a in axes))
             ways = np.prod([meshes[:, MESH_AXES.index(a)] for a in outer], axis=0)
-            distinct, where_ = np.unique(ways, return_inverse=True)
-            options = [single_placements(used, int(n)) for n in distinct]
+            distinct, of_mesh = np.unique(np.stack([part, ways], axis=1), axis=0, return_inverse=True)
+            options = [single_placements(parts[p], n) for p, n in distinct.tolist()]
             rows = np.concatenate(options)
-            placement = Placement(
-                self.problem.dimensions, tuple({"data": rows[:, d]} for d in range(len(used))), ("data",)
-            )
+            factors = tuple({"data": rows[:, d]} for d in range(rows.shape[1]))
+            placement = Placement(self.problem.dimensions, factors, ("data",))
             possible = group(placement, ("data",), self.problem.calibration)
             starts = np.concatenate([[0], np.cumsum([len(o) for o in options])[:-1]])
-            best = Group(*(
-                np.minimum.reduceat(np.broadcast_to(np.asarray(getattr(possible, f), dtype=np.float64), len(rows)), starts)[where_]
-                for f in _GROUP_FIELDS
-            ))  # fmt: skip
-            part = {a for a in axes if a.startswith("tensor_")}
-            if len(part) == 1:
-                best = part_of(best, inner["tensor_kv"] if "tensor_q" in part else inner["tensor_q"])
+
+            def fastest(
+                name: str, g: Group = possible, starts: Any = starts, of: Any = of_mesh, n: int = len(rows)
+            ) -> Any:
+                values = np.broadcast_to(np.asarray(getattr(g, name), dtype=np.float64), n)
+                return np.minimum.reduceat(values, starts)[np.ravel(of)]
+
+            best = Group(*(fastest(name) for name in _GROUP_FIELDS))
+            only = {a for a in axes if a.startswith("tensor_")}
+            if len(only) == 1:
+                best = part_of(best, inner["tensor_kv"] if "tensor_q" in only else inner["tensor_q"])
             result[axes] = best
         return result
 
@@ -279,7 +330,10 @@ def _evaluate(
         index.append(mine[i] + start)
         factors.append(f)
         start += len(rows)
-    places, where_ = _distinct(scene, np.concatenate(index), np.concatenate(factors))
+    raw = np.concatenate(index)
+    kinds = len(limits.zero) * len(limits.remat)
+    outcome.plans += kinds * int(valid.sum(axis=1)[raw].sum() - valid[np.unique(raw)].sum())
+    places, where_ = _distinct(scene, raw, np.concatenate(factors))
     if not len(places):
         return
     works = {c.name: local(c, values[limits.zero[0]][c.name], scene.rates) for c in scene.any.programs}
@@ -370,7 +424,9 @@ def _time(
         if best[row] < worst:
             column, z, r = choice[row]
             zero, policy = limits.zero[z], limits.remat[r]
-            plan = _plan(meshes[rows[row]], factors[row], microbatches[row, column], sequences[row, column], policy, zero)
+            plan = _plan(
+                meshes[rows[row]], factors[row], microbatches[row, column], sequences[row, column], policy, zero
+            )
             bytes = float(np.broadcast_to(memory[zero, policy]["bytes"], microbatches.shape)[row, column])
             outcome.found.append(Found(plan, float(best[row]), bytes))
             outcome.found.sort(key=lambda f: f.seconds_per_token)
@@ -416,7 +472,9 @@ def _distinct(
         PLACEMENT_ORDER,
     )
     columns: list[Any] = [index]
-    outer = {tuple(dict.fromkeys("tensor" if a.startswith("tensor_") else a for a in axes)) for axes in scene.any.groups}
+    outer = {
+        tuple(dict.fromkeys("tensor" if a.startswith("tensor_") else a for a in axes)) for axes in scene.any.groups
+    }
     for axes in sorted(outer):
         g = group(placed, axes)
         columns += [g.gather_rate, g.all_reduce_rate, g.all_to_all_rate, g.permute_rate, g.gather_latency]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rooftop.formula import Number, ceil, formula, maximum, named, total, where
@@ -20,6 +20,11 @@ from rooftop.training._estimate import (
 )
 from rooftop.training._memory import memory_parts
 from rooftop.training._structure import Compiled, Structure
+
+#: A quantity of a program, by the program's name.
+Of = Callable[[str], Number]
+#: (microbatches, slowest stage, all stages, ends) -> seconds of a step.
+Rule = Callable[[Number, Number, Number, Number], Number]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,21 +123,22 @@ def step(
         name: pass_seconds(evaluated.local[name], evaluated.moved[name], policy, overlap) for name in evaluated.local
     }
 
-    def body(of: object) -> Number:
-        return total(structure.counts[c.name] * of(c.name) for c in structure.blocks)  # type: ignore[operator]
+    def body(of: Of) -> Number:
+        return total(structure.counts[c.name] * of(c.name) for c in structure.blocks)
 
     embed, head = structure.embed.name, structure.head.name
-    def schedule(of: object, ends: Number, rule: object) -> Number:
+
+    def schedule(of: Of, ends: Number, rule: Rule) -> Number:
         layers = named(body(of), "all layers", "s")
-        first = layers * share + of(embed)  # type: ignore[operator]
-        last = layers * last_share + of(head)  # type: ignore[operator]
-        everything = layers + of(embed) + of(head)  # type: ignore[operator]
+        first = layers * share + of(embed)
+        last = layers * last_share + of(head)
+        everything = layers + of(embed) + of(head)
         slowest = named(where(single, everything, maximum(first, last)), "T_slowest_stage", "s")
-        return rule(microbatches, slowest, named(everything, "T_all_stages", "s"), ends)  # type: ignore[operator]
+        return rule(microbatches, slowest, named(everything, "T_all_stages", "s"), ends)
 
     # the update: what the end of the step cannot hide
-    def on_stage(of: object) -> Number:
-        return body(of) * share + where(single, of(embed) + of(head), maximum(of(embed), of(head)))  # type: ignore[operator]
+    def on_stage(of: Of) -> Number:
+        return body(of) * share + where(single, of(embed) + of(head), maximum(of(embed), of(head)))
 
     update = {c.name: _update(c, evaluated.values[c.name], links) for c in structure.programs}
     reduce_seconds = named(on_stage(lambda n: update[n].reduce), "T_reduce_gradients", "s")
@@ -215,9 +221,9 @@ def _resources(
     evaluated: Evaluated,
     rates: Rates,
     policy: str,
-    schedule: object,
+    schedule: Callable[[Of, Number, Rule], Number],
     update: Mapping[str, _Update],
-    on_stage: object,
+    on_stage: Callable[[Of], Number],
     optimizer: Number,
     microbatches: Number,
     stages: Number,
@@ -225,8 +231,8 @@ def _resources(
 ) -> dict[str, Number]:
     again = f"recompute.{policy}"
 
-    def run(of: object, ends: Number) -> Number:
-        return schedule(of, ends, bound_seconds)  # type: ignore[operator]
+    def run(of: Of, ends: Number) -> Number:
+        return schedule(of, ends, bound_seconds)
 
     def flops(name: str) -> Number:
         f = evaluated.local[name].flops
@@ -255,7 +261,10 @@ def _resources(
             table = evaluated.moved[name].busy
             return total(table[axis, phase] for phase in ("forward", "backward", again) if (axis, phase) in table)
 
-        ends = on_stage(lambda n, axis=axis: update[n].busy.get(axis, 0.0))  # type: ignore[operator]
+        def at_end(name: str, axis: str = axis) -> Number:
+            return update[name].busy.get(axis, 0.0)
+
+        ends = on_stage(at_end)
         result[f"network {axis}"] = named(run(busy, ends), f"network {axis}", "s")
     hand_over = where(stages == 1, 0.0, 2 * microbatches * permute)
     result["network pipeline"] = named(hand_over, "network pipeline", "s")

@@ -11,11 +11,22 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from rooftop.arrays import Array, LocalOp, Move, Program, ResolvedProgram, Rules, Size, resolve_program, shard
+from rooftop.arrays import (
+    Array,
+    LocalOp,
+    Move,
+    Program,
+    ResolvedProgram,
+    Rules,
+    Size,
+    fused_only,
+    resolve_program,
+    shard,
+)
 from rooftop.formula import Number
 from rooftop.training._layouts import INNER_AXES, Layouts, layouts, outer_name
 from rooftop.training._recipe import Recipe
-from rooftop.training._remat import POLICIES, fused_only, remat
+from rooftop.training._remat import POLICIES, remat
 from rooftop.transformer import Architecture, programs
 from rooftop.units import dtype_bytes
 
@@ -191,7 +202,7 @@ class _Compiler:
         return tuple(self.add(key * coefficient) for key, coefficient in like.items())
 
     def compiled(self) -> Compiled:
-        program, rules = self.program, self.rules
+        program = self.program
         works = (*self._works(self.resolved.forward), *self._works(self.resolved.backward))
         steps = (*self.resolved.forward, *self.resolved.backward)
         transfers = self._transfers(s for s in steps if isinstance(s, Move))
@@ -258,7 +269,11 @@ class _Compiler:
                     flops=self.sum(o.flops for o in inside if o.flops is not None),
                 )  # fmt: skip
                 continue
-            bytes = self.sum((*item.reads, *item.writes)) if item.flops or item.vector_flops or item.kind == "lookup" else ()
+            bytes = (
+                self.sum((*item.reads, *item.writes))
+                if item.flops or item.vector_flops or item.kind == "lookup"
+                else ()
+            )
             if not bytes:
                 continue  # a renaming
             matmul = None

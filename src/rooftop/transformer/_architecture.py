@@ -58,7 +58,8 @@ class Architecture:
             )
         if self.windows and len(self.windows) != self.layers:
             raise InputError(
-                f"{self.name}: {len(self.windows)} windows are given for {self.layers} layers; give one a layer", field="windows"
+                f"{self.name}: {len(self.windows)} windows are given for {self.layers} layers; give one a layer",
+                field="windows",
             )
 
 

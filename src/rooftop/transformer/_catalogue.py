@@ -40,7 +40,10 @@ def models() -> list[str]:
 def architecture(name: str) -> Architecture:
     """A model by catalogue name or alias, path of a config.json (or its folder, or a TOML file), or inline numbers."""
     if len(name) > 4000:
-        raise InputError(f"a model of {len(name)} characters; give a name, the path of a config.json, or a few numbers", field="model")
+        raise InputError(
+            f"a model of {len(name)} characters; give a name, the path of a config.json, or a few numbers",
+            field="model",
+        )
     key = name.strip().lower()
     if key in _table():
         return _entry(key)
@@ -93,7 +96,10 @@ def _inline(values: dict[str, str], where: str, name: str = "model") -> Architec
     for key, text in values.items():
         key = key.strip()
         if key not in _INLINE:
-            raise InputError(f"{where} has an unknown number {key[:40]!r}{nearest(key, _INLINE)}; known are {', '.join(_INLINE)}", field="model")
+            raise InputError(
+                f"{where} has an unknown number {key[:40]!r}{nearest(key, _INLINE)}; known are {', '.join(_INLINE)}",
+                field="model",
+            )
         if _INLINE[key] is bool:
             if text.strip().lower() not in ("true", "false"):
                 raise InputError(f"{where}: {key} = {text[:40]!r} is not true or false", field=key)
@@ -106,6 +112,8 @@ def _inline(values: dict[str, str], where: str, name: str = "model") -> Architec
     row.setdefault("kv_heads", row["heads"])
     if "head_dim" not in row:
         if row["heads"] == 0 or row["d_model"] % row["heads"]:
-            raise InputError(f"{where}: {row['heads']} heads do not divide d_model {row['d_model']}; give head_dim", field="head_dim")
+            raise InputError(
+                f"{where}: {row['heads']} heads do not divide d_model {row['d_model']}; give head_dim", field="head_dim"
+            )
         row["head_dim"] = row["d_model"] // row["heads"]
     return Architecture(name=name, source=where, **row)

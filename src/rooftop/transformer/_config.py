@@ -56,7 +56,9 @@ def read_config(path: Path) -> Architecture:
     except InputError:
         raise
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}; give a model's name or a config.json", field="model") from None
+        raise InputError(
+            f"cannot read {path}: {error.strerror or error}; give a model's name or a config.json", field="model"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: {str(error)[:120]}; give a config.json", field="model") from None
     if not isinstance(data, dict):
@@ -74,7 +76,9 @@ def from_config(data: Mapping[str, Any], *, name: str, where: str = "config") ->
     if family == "gemma3" or ("text_config" in data and "hidden_size" not in data):
         inner = data.get("text_config")
         if not isinstance(inner, Mapping):
-            raise InputError(f"{where}: text_config is missing; it describes the language model of a {family}", field="text_config")
+            raise InputError(
+                f"{where}: text_config is missing; it describes the language model of a {family}", field="text_config"
+            )
         if "vision_config" in data:
             notes.append(f"{name}: only the language model is counted, not the vision tower of the config")
         data = {**{k: v for k, v in data.items() if k in ("tie_word_embeddings",)}, **_gemma3_defaults(family), **inner}
@@ -119,7 +123,9 @@ def _build(data: Mapping[str, Any], family: str, name: str, where: str, notes: l
         if isinstance(value, bool) or not isinstance(value, int):
             raise InputError(f"{where}: {key} = {str(value)[:40]!r} is not a whole number", field=key)
         if not 1 <= value <= 10**9:
-            raise InputError(f"{where}: {key} = {str(value)[:40]} is out of range; give a whole number from 1 to 1e9", field=key)
+            raise InputError(
+                f"{where}: {key} = {str(value)[:40]} is out of range; give a whole number from 1 to 1e9", field=key
+            )
         return value
 
     def flag(key: str, default: bool) -> bool:
@@ -133,7 +139,9 @@ def _build(data: Mapping[str, Any], family: str, name: str, where: str, notes: l
     d_model = integer("hidden_size")
     layers = integer("num_hidden_layers")
     if data.get("head_dim") is None and d_model % heads:
-        raise InputError(f"{where}: {heads} heads do not divide hidden_size {d_model}; head_dim is missing", field="head_dim")
+        raise InputError(
+            f"{where}: {heads} heads do not divide hidden_size {d_model}; head_dim is missing", field="head_dim"
+        )
     head_dim = integer("head_dim", d_model // heads) if data.get("head_dim") is not None else d_model // heads
     bias = flag("attention_bias", family == "qwen2")
     return Architecture(

@@ -44,7 +44,9 @@ def programs(arch: Architecture, seq: int) -> Programs:
         effective = window if 0 < window < seq else 0
         kinds[effective] = kinds.get(effective, 0) + 1
     blocks = tuple(
-        Block(_block(arch, seq, window, "block" if len(kinds) == 1 else ("local" if window else "global")), count, window)
+        Block(
+            _block(arch, seq, window, "block" if len(kinds) == 1 else ("local" if window else "global")), count, window
+        )
         for window, count in kinds.items()
     )
     return Programs(_embed(arch, seq), blocks, _head(arch, seq))
@@ -74,11 +76,30 @@ class _Builder:
     def residual(self, name: str) -> str:
         return self.array(name, "B", "T", "D", layout="residual")
 
-    def einsum(self, name: str, inputs: tuple[str, ...], output: str, part: str, *, fused: str | None = None, fraction: float = 1.0) -> str:
+    def einsum(
+        self,
+        name: str,
+        inputs: tuple[str, ...],
+        output: str,
+        part: str,
+        *,
+        fused: str | None = None,
+        fraction: float = 1.0,
+    ) -> str:
         self.ops.append(Op(name, "einsum", inputs, output, fused=fused, fraction=fraction, part=part))
         return output
 
-    def map(self, name: str, inputs: tuple[str, ...], output: str, part: str, flops: float, *, fused: str | None = None, linear: bool = False) -> str:
+    def map(
+        self,
+        name: str,
+        inputs: tuple[str, ...],
+        output: str,
+        part: str,
+        flops: float,
+        *,
+        fused: str | None = None,
+        linear: bool = False,
+    ) -> str:
         self.ops.append(Op(name, "map", inputs, output, flops=flops, fused=fused, part=part, linear=linear))
         return output
 
@@ -130,23 +151,66 @@ def _block(arch: Architecture, seq: int, window: int, name: str) -> Program:
 
 def _attention(b: _Builder, arch: Architecture, x: str, fraction: float) -> str:
     y = b.norm(arch, "attention_norm", x, "attention_in")
-    q = b.einsum("attention.q", (y, b.weight("w_q", "D", "K", "G", "H")), b.array("q0", "B", "T", "K", "G", "H"), "attention")
+    q = b.einsum(
+        "attention.q", (y, b.weight("w_q", "D", "K", "G", "H")), b.array("q0", "B", "T", "K", "G", "H"), "attention"
+    )
     k = b.einsum("attention.k", (y, b.weight("w_k", "D", "K", "H")), b.array("k0", "B", "T", "K", "H"), "attention")
     v = b.einsum("attention.v", (y, b.weight("w_v", "D", "K", "H")), b.array("v0", "B", "T", "K", "H"), "attention")
     bias: dict[str, tuple[str, ...]] = {"q": (), "k": (), "v": ()}
     if arch.qkv_bias:
-        bias = {"q": (b.weight("b_q", "K", "G", "H"),), "k": (b.weight("b_k", "K", "H"),), "v": (b.weight("b_v", "K", "H"),)}
+        bias = {
+            "q": (b.weight("b_q", "K", "G", "H"),),
+            "k": (b.weight("b_k", "K", "H"),),
+            "v": (b.weight("b_v", "K", "H"),),
+        }
     norm: dict[str, tuple[str, ...]] = {"q": (), "k": ()}
     if arch.qk_norm:
         norm = {"q": (b.weight("q_norm", "H"),), "k": (b.weight("k_norm", "H"),)}
     # a rotation needs no input again in its backward pass; a norm or a bias in the same map does
     plain = not (arch.qkv_bias or arch.qk_norm)
-    q = b.map("attention.rotate_q", (q, *bias["q"], *norm["q"]), b.array("q", "B", "T", "K", "G", "H"), "attention", 3.0, linear=plain)
-    k = b.map("attention.rotate_k", (k, *bias["k"], *norm["k"]), b.array("k", "B", "S", "K", "H"), "attention", 3.0, linear=plain)
-    v = b.map("attention.v_keys", (v, *bias["v"]), b.array("v", "B", "S", "K", "H"), "attention", 1.0 if bias["v"] else 0.0, linear=True)
-    s = b.einsum("attention.scores", (q, k), b.array("scores", "B", "K", "G", "T", "S"), "attention", fused="attention", fraction=fraction)
-    p = b.map("attention.softmax", (s,), b.array("weights", "B", "K", "G", "T", "S"), "attention", 5.0, fused="attention")
-    o = b.einsum("attention.values", (p, v), b.array("o", "B", "T", "K", "G", "H"), "attention", fused="attention", fraction=fraction)
+    q = b.map(
+        "attention.rotate_q",
+        (q, *bias["q"], *norm["q"]),
+        b.array("q", "B", "T", "K", "G", "H"),
+        "attention",
+        3.0,
+        linear=plain,
+    )
+    k = b.map(
+        "attention.rotate_k",
+        (k, *bias["k"], *norm["k"]),
+        b.array("k", "B", "S", "K", "H"),
+        "attention",
+        3.0,
+        linear=plain,
+    )
+    v = b.map(
+        "attention.v_keys",
+        (v, *bias["v"]),
+        b.array("v", "B", "S", "K", "H"),
+        "attention",
+        1.0 if bias["v"] else 0.0,
+        linear=True,
+    )
+    s = b.einsum(
+        "attention.scores",
+        (q, k),
+        b.array("scores", "B", "K", "G", "T", "S"),
+        "attention",
+        fused="attention",
+        fraction=fraction,
+    )
+    p = b.map(
+        "attention.softmax", (s,), b.array("weights", "B", "K", "G", "T", "S"), "attention", 5.0, fused="attention"
+    )
+    o = b.einsum(
+        "attention.values",
+        (p, v),
+        b.array("o", "B", "T", "K", "G", "H"),
+        "attention",
+        fused="attention",
+        fraction=fraction,
+    )
     out = b.einsum("attention.o", (o, b.weight("w_o", "K", "G", "H", "D")), b.residual("attention_out"), "attention")
     if arch.post_norms:
         out = b.norm(arch, "attention_post_norm", out, "attention_normed")

@@ -66,7 +66,8 @@ def chip_text(chip: Chip) -> RenderableType:
     """One chip: every figure with its source."""
 
     def source(key: str) -> str:
-        return (chip.sources.get(key) or chip.sources.get("default") or type("S", (), {"text": ""})).text
+        found = chip.sources.get(key) or chip.sources.get("default")
+        return found.text if found else ""
 
     rows = [(f"{d} peak, dense", format_flops_rate(rate), source("flops")) for d, rate in chip.flops.items()]
     rows += [
@@ -87,12 +88,22 @@ def chip_text(chip: Chip) -> RenderableType:
     if chip.price is not None:
         p = chip.price
         rows.append(("price", f"{p.usd_per_hour:g} USD/h", f"{p.source}; {p.terms}, {p.region}, {p.date}"))
-    rows += [(name, format_count(v) if isinstance(v, (int, float)) and v > 1e4 else str(v), source(name)) for name, v in chip.units.items()]
     rows += [
-        (f"ridge, {d}", f"{rate / chip.hbm_bandwidth:.0f} FLOP/byte", "derived: peak / HBM bandwidth; for bf16 the critical token batch")
+        (name, format_count(v) if isinstance(v, (int, float)) and v > 1e4 else str(v), source(name))
+        for name, v in chip.units.items()
+    ]
+    rows += [
+        (
+            f"ridge, {d}",
+            f"{rate / chip.hbm_bandwidth:.0f} FLOP/byte",
+            "derived: peak / HBM bandwidth; for bf16 the critical token batch",
+        )
         for d, rate in chip.flops.items()
     ]
-    return group(heading(f"{chip.title} ({', '.join((chip.name, *chip.aliases))})"), table("", ("figure", ">value", "source"), rows))
+    return group(
+        heading(f"{chip.title} ({', '.join((chip.name, *chip.aliases))})"),
+        table("", ("figure", ">value", "source"), rows),
+    )
 
 
 def slice_json(where: Slice) -> dict[str, Any]:
@@ -168,11 +179,27 @@ def slice_text(where: Slice) -> RenderableType:
     levels = []
     for level in where.levels:
         if isinstance(level, Torus):
-            shape = " x ".join(f"{n}{' (ring)' if wrap else ''}" for n, wrap in zip(level.dims, level.wrap, strict=True))
-            levels.append((level.name, f"torus {shape}", f"{format_bandwidth(level.link_bandwidth)} a link, one way", format_seconds(level.hop_latency) + " a hop"))
+            shape = " x ".join(
+                f"{n}{' (ring)' if wrap else ''}" for n, wrap in zip(level.dims, level.wrap, strict=True)
+            )
+            levels.append(
+                (
+                    level.name,
+                    f"torus {shape}",
+                    f"{format_bandwidth(level.link_bandwidth)} a link, one way",
+                    format_seconds(level.hop_latency) + " a hop",
+                )
+            )
         else:
             adds = ", adds up in the network" if level.reduces else ""
-            levels.append((level.name, f"switch of {level.size}{adds}", f"{format_bandwidth(level.bandwidth)} a chip, one way", format_seconds(level.latency)))
+            levels.append(
+                (
+                    level.name,
+                    f"switch of {level.size}{adds}",
+                    f"{format_bandwidth(level.bandwidth)} a chip, one way",
+                    format_seconds(level.latency),
+                )
+            )
     parts: list[RenderableType] = [heading(where.name), table("", ("", ""), rows)]
     if levels:
         parts.append(table("Networks, innermost first", ("name", "shape", ">bandwidth", ">latency"), levels))

@@ -92,7 +92,9 @@ def _drawing(arch: Architecture) -> str:
         kinds[w] = kinds.get(w, 0) + 1
     layers = ", ".join(f"{n} with {'full attention' if not w else f'a window of {w}'}" for w, n in kinds.items())
     kind = "MHA" if arch.kv_heads == arch.heads else ("MQA" if arch.kv_heads == 1 else "GQA")
-    extras = [x for flag, x in ((arch.qk_norm, "QK-norm"), (arch.qkv_bias, "biases"), (arch.post_norms, "post-norms")) if flag]
+    extras = [
+        x for flag, x in ((arch.qk_norm, "QK-norm"), (arch.qkv_bias, "biases"), (arch.post_norms, "post-norms")) if flag
+    ]
     mlp = "gate, up, down" if arch.gated else "up, down"
     return (
         f"tokens -> embedding V={arch.vocab:,} x D={arch.d_model:,}{' (tied)' if arch.tied else ''}\n"
@@ -111,7 +113,9 @@ def model_text(arch: Architecture, seq: int) -> RenderableType:
     top = parts[0][1]
     rows = [(n, format_count(v), f"{v / count.total:.1%}", bar(v, top)) for n, v in parts]
     rows.append(("total", f"{count.total:,}", "100.0%", ""))
-    work = [(n, format_flops(v), f"{v / flops.forward:.1%}") for n, v in sorted(flops.parts.items(), key=lambda kv: -kv[1])]
+    work = [
+        (n, format_flops(v), f"{v / flops.forward:.1%}") for n, v in sorted(flops.parts.items(), key=lambda kv: -kv[1])
+    ]
     work += [
         ("forward, matmuls with weights", format_flops(flops.matmul), ""),
         (f"attention products at {seq}, causal", format_flops(flops.attention), ""),
@@ -119,10 +123,17 @@ def model_text(arch: Architecture, seq: int) -> RenderableType:
         ("training, matmuls with weights", format_flops(3 * flops.matmul), ""),
         ("training, with causal attention", format_flops(3 * flops.forward), ""),
     ]
-    cache = [(f"{n:,}", format_bytes(kv_cache_bytes(arch, n)), format_bytes(kv_cache_bytes(arch, n, "int8"))) for n in _lengths(arch)]
+    cache = [
+        (f"{n:,}", format_bytes(kv_cache_bytes(arch, n)), format_bytes(kv_cache_bytes(arch, n, "int8")))
+        for n in _lengths(arch)
+    ]
     kept = [(p, format_bytes(saved_bytes_per_token(arch, seq, p))) for p in POLICIES]
     at = overtakes(arch)
-    note = f"attention overtakes all matmuls with weights at {at:,.0f} tokens" if at < 1e9 else "attention never overtakes the matmuls"
+    note = (
+        f"attention overtakes all matmuls with weights at {at:,.0f} tokens"
+        if at < 1e9
+        else "attention never overtakes the matmuls"
+    )
     return group(
         heading(f"{arch.name}: {count.total:,} parameters"),
         _drawing(arch),

@@ -21,7 +21,8 @@ def answer_json(answer: Answer) -> dict[str, Any]:
         "seq": question.seq,
         "best": estimate_json(answer.best),
         "alternatives": [
-            {**estimate_json(e), "reason": reason} for e, reason in zip(answer.alternatives, answer.reasons, strict=True)
+            {**estimate_json(e), "reason": reason}
+            for e, reason in zip(answer.alternatives, answer.reasons, strict=True)
         ],
         "run": None if answer.run is None else run_json(answer.run),
         "searched": None,
@@ -138,7 +139,9 @@ def _time(e: Estimate) -> RenderableType:
     for p in sorted(e.step.parts, key=lambda p: -float(p.seconds)):
         exposed = float(p.seconds - p.overlapped)
         share = exposed / float(e.step.expected)
-        rows.append((p.name, p.kind, format_seconds(p.seconds), format_seconds(exposed), f"{share:.1%}", bar(exposed, longest)))
+        rows.append(
+            (p.name, p.kind, format_seconds(p.seconds), format_seconds(exposed), f"{share:.1%}", bar(exposed, longest))
+        )
     shown = [r for r in rows if r[4] != "0.0%" or r[2] != "0 s"]
     return table(
         "Where the step goes (slowest stage, expected)", ("part", "kind", ">busy", ">exposed", ">of step", ""), shown,
@@ -148,7 +151,9 @@ def _time(e: Estimate) -> RenderableType:
 
 def _memory(e: Estimate) -> RenderableType:
     capacity = float(e.problem.capacity)
-    rows = [(n, format_bytes(b), f"{float(b) / capacity:.1%}", bar(float(b), capacity)) for n, b in e.step.memory.items()]
+    rows = [
+        (n, format_bytes(b), f"{float(b) / capacity:.1%}", bar(float(b), capacity)) for n, b in e.step.memory.items()
+    ]
     total = float(e.step.memory_bytes)
     rows.append(("total", format_bytes(total), f"{total / capacity:.1%}", bar(total, capacity)))
     return table(f"Memory per chip, of {format_bytes(capacity)}", ("part", ">bytes", ">of HBM", ""), rows)

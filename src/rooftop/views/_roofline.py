@@ -47,10 +47,15 @@ def roofline_text(expression: Expression, r: OpRoofline) -> RenderableType:
         ("bound", f"{format_seconds(r.bound)} to {format_seconds(r.sum)} (perfect overlap to none), by {r.bottleneck}"),
         ("expected", f"{format_seconds(r.expected)} (calibration: {r.calibration.name})"),
         ("intensity", f"{r.intensity:.4g} FLOP/byte; the ridge of {r.chip.name} is {r.ridge:.4g}"),
-        ("compute-bound from", ", ".join(f"{a} = {v:,.0f}" for a, v in r.critical.items() if v is not None) or "never, at any size"),
+        (
+            "compute-bound from",
+            ", ".join(f"{a} = {v:,.0f}" for a, v in r.critical.items() if v is not None) or "never, at any size",
+        ),
     ]
     return group(
-        heading(f"{expression} on {r.chip.title}"), table("", ("", ">amount", ">time", "", ""), rows), table("", ("", ""), summary)
+        heading(f"{expression} on {r.chip.title}"),
+        table("", ("", ">amount", ">time", "", ""), rows),
+        table("", ("", ""), summary),
     )
 
 
@@ -74,7 +79,12 @@ def collective_json(c: CollectiveTime) -> dict[str, Any]:
 def placement_json(placement: Placement) -> list[dict[str, Any]]:
     """Which mesh axes lie on which dimension of the network."""
     return [
-        {"network": d.network, "size": d.size, "wraps": d.wrap, "factors": {a: int(n) for a, n in f.items() if n > 1 and a != "(rest)"}}
+        {
+            "network": d.network,
+            "size": d.size,
+            "wraps": d.wrap,
+            "factors": {a: int(n) for a, n in f.items() if n > 1 and a != "(rest)"},
+        }
         for d, f in zip(placement.dimensions, placement.factors, strict=True)
     ]
 
@@ -100,7 +110,10 @@ def collective_text(c: CollectiveTime) -> RenderableType:
     if c.placement is not None:
         rows.append(("placement", placement_words(c.placement)))
     axes = ", ".join(f"{a}={n}" for a, n in c.axes.items())
-    return group(heading(f"{c.kind.replace('_', '-')} of {format_bytes(c.bytes)} over {axes} on {c.where.name}"), table("", ("", ""), rows))
+    return group(
+        heading(f"{c.kind.replace('_', '-')} of {format_bytes(c.bytes)} over {axes} on {c.where.name}"),
+        table("", ("", ""), rows),
+    )
 
 
 def matmul_json(m: MatmulTime) -> dict[str, Any]:
@@ -134,7 +147,8 @@ def matmul_text(m: MatmulTime) -> RenderableType:
     """A sharded einsum for a person: the fastest way, then the others."""
     best = m.best
     rows = [
-        (str(c), format_bytes(t.bytes), t.regime, format_seconds(t.seconds), format_seconds(t.expected)) for c, t in best.collectives
+        (str(c), format_bytes(t.bytes), t.regime, format_seconds(t.seconds), format_seconds(t.expected))
+        for c, t in best.collectives
     ]
     local = best.way.local
     if local is not None:
@@ -156,7 +170,13 @@ def matmul_text(m: MatmulTime) -> RenderableType:
              format_flops(w.flops), format_seconds(w.local), format_seconds(w.sum))
             for w in m.ways[1:7]
         ]  # fmt: skip
-        parts.append(table(f"Other ways ({len(m.ways) - 1})", ("collectives", ">network", ">FLOPs a chip", ">local", ">sum"), others))
+        parts.append(
+            table(
+                f"Other ways ({len(m.ways) - 1})",
+                ("collectives", ">network", ">FLOPs a chip", ">local", ">sum"),
+                others,
+            )
+        )
     return group(*parts)
 
 
