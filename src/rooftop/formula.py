@@ -248,49 +248,36 @@ class Explanation:
 
 def explain(quantity: Traced, depth: int = 2) -> Explanation:
     """Explain a traced quantity down to `depth` levels of named quantities below it."""
-    body = quantity
+    body, source, note = quantity, quantity.source, quantity.note
     while body.op == "named" and isinstance(body.operands[0], Traced):
         inner = body.operands[0]
-        if inner.name and inner.op == "given":
+        if inner.op == "given":
             break
-        body = inner
-        if body.op == "named" and body.name and body.name != quantity.name:
-            break
-    is_alias = body.op == "named"
-    leaves = [body] if is_alias and body is not quantity else list(_named_operands(body))
-    seen: dict[int, Traced] = {id(leaf): leaf for leaf in leaves}
+        body = inner  # a name for a name: tell what is behind both
+        source, note = source or inner.source, note or inner.note
     below: list[Explanation] = []
     if depth > 0:
         shown: set[tuple[str, float]] = set()
-        for leaf in seen.values():
+        for leaf in _named_operands(body):
             if (leaf.name, leaf.value) not in shown:
                 shown.add((leaf.name, leaf.value))
                 below.append(explain(leaf, depth - 1))
-    if quantity.op == "given":
-        text = numbers = ""
-    else:
-        text = body.name if is_alias and body is not quantity else _render(body, symbols=True)
-        numbers = _render(body, symbols=False)
+    text = numbers = ""
+    if body.op != "given":
+        text, numbers = _render(body, symbols=True), _render(body, symbols=False)
     return Explanation(
-        quantity.name or "value",
-        quantity.value,
-        quantity.unit,
-        text,
-        numbers,
-        quantity.source,
-        quantity.note,
-        tuple(below),
+        quantity.name or "value", quantity.value, quantity.unit, text, numbers, source, note, tuple(below)
     )
 
 
 def _named_operands(node: Traced) -> Iterator[Traced]:
     for operand in node.operands:
-        if isinstance(operand, Traced):
-            if operand.name:
-                if not (node.op in ("+", "sum") and operand.value == 0):
-                    yield operand
-            else:
-                yield from _named_operands(operand)
+        if not isinstance(operand, Traced) or (node.op in ("+", "sum") and operand.value == 0):
+            continue
+        if operand.name:
+            yield operand
+        else:
+            yield from _named_operands(operand)
 
 
 _STRENGTH = {"+": 1, "-": 1, "sum": 1, "*": 2, "/": 2, "^": 3}

@@ -79,7 +79,13 @@ def group() -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 answered, 1 no answer, 2 bad input."""
-    sys.exit(run(sys.argv[1:] if argv is None else list(argv)))
+    try:
+        code = run(sys.argv[1:] if argv is None else list(argv))
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code)
 
 
 def run(argv: list[str]) -> int:
@@ -87,7 +93,6 @@ def run(argv: list[str]) -> int:
     as_json = "--json" in argv
     try:
         result = group.main(argv, prog_name="rooftop", standalone_mode=False)
-        sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except RooftopError as error:
         return _fail(error.message, error.exit_code, as_json, error.field, type(error).__name__)
@@ -102,8 +107,7 @@ def run(argv: list[str]) -> int:
         click.echo("rooftop: stopped", err=True)
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        raise
     except Exception as error:
         if os.environ.get("ROOFTOP_DEBUG"):
             raise

@@ -8,7 +8,6 @@ import click
 
 from rooftop.cli._common import INTEGER, SIZES
 from rooftop.cli._training import question_of, show, training_options
-from rooftop.errors import NoAnswer
 
 
 @click.command(
@@ -42,7 +41,7 @@ def command(
     zero: int,
     microbatches: int | None,
     **options: Any,
-) -> None:
+) -> int:
     """Time, memory and cost of training MODEL under one plan, placed as well as it can be on the slice."""
     from rooftop.training import named_plan, step_of
     from rooftop.units import format_bytes
@@ -51,10 +50,13 @@ def command(
     answer = step_of(question, named_plan(question, mesh, microbatches=microbatches, remat=remat, zero=zero))
     show(answer, as_json, explain, depth)
     best = answer.best
-    if not best.fits:
-        over = float(best.step.memory_bytes) - best.problem.capacity
-        raise NoAnswer(
-            f"the plan takes {format_bytes(best.step.memory_bytes)} of {format_bytes(best.problem.capacity)} per chip,"
-            f" {format_bytes(over)} too much; try --remat full, a higher --zero, more fsdp ways or more --microbatches",
-            field="mesh",
-        )
+    if best.fits:
+        return 0
+    # the answer is printed all the same: it says where the time and the memory would go
+    over = float(best.step.memory_bytes) - best.problem.capacity
+    click.echo(
+        f"rooftop: the plan takes {format_bytes(best.step.memory_bytes)} of {format_bytes(best.problem.capacity)} per chip,"
+        f" {format_bytes(over)} too much; try --remat full, a higher --zero, more fsdp ways or more --microbatches",
+        err=True,
+    )
+    return 1

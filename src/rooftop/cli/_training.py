@@ -34,6 +34,11 @@ def training_options(function: F) -> F:
             ),
             click.option("--optimizer-dtype", help="Dtype of the AdamW moments: fp32 or bf16."),
             click.option("--price", type=USD_PER_HOUR, help="USD per chip-hour, instead of the list price."),
+            click.option(
+                "--collective-matmul",
+                is_flag=True,
+                help="Tensor-parallel transfers overlap their matmuls piece by piece, as prefetched ones do.",
+            ),
             click.option("--headroom", type=float, default=0.0, show_default=True, help="Part of HBM to leave free."),
         )
     ):

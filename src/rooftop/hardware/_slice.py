@@ -142,24 +142,24 @@ def _level(plan: SwitchPlan, size: int) -> Switch:
 
 
 def standard_shapes(torus: TorusPlan, chips_per_host: int) -> list[tuple[int, ...]]:
-    """The shapes in which slices are commonly offered: sides double in turn, up to the pod; smallest first."""
+    """The shapes in which slices are commonly offered: sides double in turn, up to the pod; smallest first.
+
+    Written as the vendor does, short sides first and sides of 1 last: 2x2x1, 2x2x4, 4x4x8.
+    """
     sides = [1] * len(torus.largest)
-    shapes = [tuple(sides)]
     ordered = sorted(torus.largest)
+    shapes: list[tuple[int, ...]] = [tuple(sides)]
     while True:
         doubled = [i for i in range(len(sides)) if sides[i] * 2 <= ordered[i]]
         if not doubled:
             break
-        side = min(doubled, key=lambda i: (sides[i], i))
+        side = min(doubled, key=lambda i: (sides[i], -i))
         sides[side] *= 2
-        shapes.append(tuple(sides))
-    if tuple(torus.largest) not in shapes:
+        shapes.append(tuple([n for n in sides if n > 1] + [1] * sides.count(1)))
+    if torus.largest not in shapes:
         shapes.append(torus.largest)
-    return [
-        s
-        for s in shapes
-        if math.prod(s) < chips_per_host or math.prod(s) % min(4, chips_per_host) == 0 or math.prod(s) < 4
-    ]
+    whole = min(4, chips_per_host)
+    return [s for s in shapes if math.prod(s) < 4 or math.prod(s) % whole == 0]
 
 
 def standard_slices(chip_name: str) -> list[str]:

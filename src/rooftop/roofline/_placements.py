@@ -55,7 +55,7 @@ def _factorings(size: int, axes: int) -> IntArray:
     for position in range(axes):
         last = position == axes - 1
         rows = [((*row, d), rest // d) for row, rest in rows for d in ([rest] if last else divisors(rest))]
-    return np.array([row for row, _ in rows], dtype=np.int64).reshape(-1, axes)
+    return np.array([row for row, _ in rows], dtype=np.int64).reshape(len(rows), axes)
 
 
 def single_placements(used: Sequence[int], ways: int) -> IntArray:
@@ -69,7 +69,7 @@ def single_placements(used: Sequence[int], ways: int) -> IntArray:
             if (ways // math.prod(row)) % d == 0 and ways % math.prod(row) == 0
         ]
     kept = [row for row in rows if math.prod(row) == ways]
-    return np.array(kept, dtype=np.int64).reshape(-1, len(used))
+    return np.array(kept, dtype=np.int64).reshape(len(kept), len(used))
 
 
 def placements_of(mesh: Mapping[str, int], where: Slice, order: Sequence[str] | None = None) -> list[Placement]:

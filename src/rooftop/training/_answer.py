@@ -98,6 +98,7 @@ class Question:
     price: float | None = None
     headroom: float = 0.0
     calibration: Calibration | None = None
+    collective_matmul: bool = False
 
 
 def problem_of(question: Question) -> Problem:
@@ -123,10 +124,14 @@ def problem_of(question: Question) -> Problem:
             f"headroom={question.headroom} is not a share of HBM; give 0 to below 1, as in --headroom 0.1",
             field="headroom",
         )
+    calibration = question.calibration or calibration_for(where.chip.name, where.chip.family)
+    if question.collective_matmul:
+        overlap = {**calibration.overlap, "critical": calibration.overlap["prefetch"]}
+        calibration = replace(calibration, overlap=overlap)
     return Problem(
         model=model, slice=where, seq=seq, batch_tokens=batch, batch_within=question.batch_within,
         recipe=recipe(question.precision, moments=question.optimizer_dtype),
-        calibration=question.calibration or calibration_for(where.chip.name, where.chip.family),
+        calibration=calibration,
         headroom=question.headroom,
     )  # fmt: skip
 
@@ -218,10 +223,31 @@ def evaluate(problem: Problem, the_plan: Plan, *, traced: bool = False) -> Step:
     )
     memory = memory_of(compiled, values, the_plan.remat, microbatches, inner["pipeline"])
     calibration = problem.calibration
-    return step(
+    result = step(
         evaluated, rates, links, calibration.overlap, calibration.step_overhead, the_plan.remat, microbatches,
         inner["pipeline"], memory,
     )  # fmt: skip
+    # axes of one way are in the algebra, not in what a person wants to read
+    active = {axis for axis, ways in the_plan.mesh.items() if ways > 1}
+
+    def shown(name: str) -> str:
+        network, _, rest = name.partition(" ")
+        return f"network {_only(rest, active)}" if network == "network" else name
+
+    def title(part: Part) -> str:
+        axes, colon, what = part.name.partition(": ")
+        return f"{_only(axes, active)}: {what}" if colon and part.kind == "network" else part.name
+
+    return replace(
+        result,
+        resources={shown(n): s for n, s in result.resources.items()},
+        parts=tuple(replace(p, name=title(p)) for p in result.parts),
+    )
+
+
+def _only(axes: str, active: set[str]) -> str:
+    kept = [axis for axis in axes.split("+") if axis in active]
+    return "+".join(kept) or axes
 
 
 def _traced_rates(problem: Problem, rates: Rates) -> Rates:
@@ -377,10 +403,11 @@ def named_plan(
         raise InputError(f"zero={zero} is not a ZeRO stage; use 1, 2 or 3", field="zero")
     full = {a: int(mesh.get(a, 1)) for a in MESH_AXES}
     chips = math.prod(full.values())
-    limits = Limits(zero=(zero,), remat=(remat,), microbatches=microbatches, least_used=0.5, ignore_memory=True)
-    outcome = search(problem, full, keep=1, limits=limits)
-    if outcome.found:
-        return outcome.found[0].plan
+    limits = Limits(zero=(zero,), remat=(remat,), microbatches=microbatches)
+    for each in (limits, replace(limits, ignore_memory=True)):
+        outcome = search(problem, full, keep=1, limits=each)
+        if outcome.found:
+            return outcome.found[0].plan
     shown = ", ".join(f"{a}={w}" for a, w in mesh.items())
     if chips > problem.slice.chips or 2 * chips < problem.slice.chips:
         raise InputError(

@@ -331,11 +331,11 @@ def _evaluate(
         factors.append(f)
         start += len(rows)
     raw = np.concatenate(index)
+    if not len(raw):
+        return
     kinds = len(limits.zero) * len(limits.remat)
     outcome.plans += kinds * int(valid.sum(axis=1)[raw].sum() - valid[np.unique(raw)].sum())
     places, where_ = _distinct(scene, raw, np.concatenate(factors))
-    if not len(places):
-        return
     works = {c.name: local(c, values[limits.zero[0]][c.name], scene.rates) for c in scene.any.programs}
     moving = {z: {c.name: c.moving for c in scene.structures[z].programs} for z in limits.zero}
     edges = np.searchsorted(places, np.unique(places))
