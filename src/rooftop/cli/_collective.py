@@ -21,8 +21,9 @@ Examples:
 )
 @click.option("--axes", type=SIZES, required=True, help="Mesh axes and sizes: X=16, or X=4,Y=4.")
 @click.option("--on", "where", required=True, metavar="SLICE", help="The slice: v5e:16x16.")
+@click.option("--one-way", is_flag=True, help="Rings send in one direction only.")
 @json_option
-def command(kind: str, size: float, axes: dict[str, int], where: str, as_json: bool) -> None:
+def command(kind: str, size: float, axes: dict[str, int], where: str, one_way: bool, as_json: bool) -> None:
     """One collective: all-gather, reduce-scatter, all-reduce, all-to-all, permute or broadcast.
 
     --bytes is the whole array of one group: what an all-gather ends with, a reduce-scatter or all-reduce starts with, and an
@@ -32,5 +33,5 @@ def command(kind: str, size: float, axes: dict[str, int], where: str, as_json: b
     from rooftop.roofline import collective_time
     from rooftop.views._roofline import collective_json, collective_text
 
-    result = collective_time(kind, size, axes, slice_of(where))
+    result = collective_time(kind, size, axes, slice_of(where), one_way=one_way)
     emit(collective_json(result), lambda: collective_text(result), as_json)

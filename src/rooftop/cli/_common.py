@@ -15,6 +15,8 @@ from rooftop.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+_HTML = "rooftop.html"
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -45,8 +47,20 @@ SIZES = Parsed("name=size,...", units.parse_sizes)
 
 
 def json_option(function: F) -> F:
-    """Add `--json` (parameter `as_json`)."""
+    """Add `--json` (parameter `as_json`) and `--html FILE` (kept for `emit`)."""
+    function = click.option(
+        "--html",
+        type=click.Path(dir_okay=False, writable=True),
+        expose_value=False,
+        callback=_keep_html,
+        help="Also write the answer as a self-contained HTML file.",
+    )(function)
     return click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, nothing else.")(function)
+
+
+def _keep_html(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.meta[_HTML] = value
 
 
 def explain_options(function: F) -> F:
@@ -61,7 +75,19 @@ def explain_options(function: F) -> F:
 
 
 def emit(data: Mapping[str, Any], render: Callable[[], RenderableType], as_json: bool) -> None:
-    """Print the answer: as JSON, or as rendered for a person."""
+    """Print the answer: as JSON, or as rendered for a person; and write it to the file of `--html`."""
+    context = click.get_current_context(silent=True)
+    path = context.meta.get(_HTML) if context is not None else None
+    if path is not None:
+        from rooftop.views import html_page
+
+        try:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(html_page(render()))
+        except OSError as error:
+            raise InputError(
+                f"--html: cannot write {path}: {error.strerror or error}; give a file that can be written", field="html"
+            ) from None
     if as_json:
         click.echo(json.dumps(plain(data), allow_nan=False))
         return

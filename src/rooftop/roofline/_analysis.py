@@ -179,13 +179,18 @@ class CollectiveTime:
         return self.bytes / self.seconds if self.seconds > 0 else math.inf
 
 
-def collective_time(kind: str, bytes: float, axes: Mapping[str, int], where: Slice) -> CollectiveTime:
-    """Time of a collective of an array of `bytes` over mesh axes of the given sizes, placed on whole sides if possible."""
+def collective_time(
+    kind: str, bytes: float, axes: Mapping[str, int], where: Slice, *, one_way: bool = False
+) -> CollectiveTime:
+    """Time of a collective of an array of `bytes` over mesh axes of the given sizes, placed on whole sides if possible.
+
+    one_way: rings use one of their two directions only.
+    """
     name = _kind(kind)
     if not axes:
         raise InputError("a collective needs mesh axes; give them as --axes X=16", field="axes")
     placement = natural_placement(axes, where)
-    return _timed(name, bytes, axes, where, placement)
+    return _timed(name, bytes, axes, where, placement, one_way=one_way)
 
 
 def _kind(kind: str) -> str:
@@ -199,16 +204,18 @@ def _kind(kind: str) -> str:
     return known[flat]
 
 
-def _timed(kind: str, bytes: float, axes: Mapping[str, int], where: Slice, placement: Placement) -> CollectiveTime:
+def _timed(
+    kind: str, bytes: float, axes: Mapping[str, int], where: Slice, placement: Placement, *, one_way: bool = False
+) -> CollectiveTime:
     names = tuple(axes)
-    whole = group(placement, names, whole_shards=True)
+    whole = group(placement, names, whole_shards=True, one_way=one_way)
     calibration = calibration_for(where.chip.name, where.chip.family)
     seconds = float(collective_seconds(kind, bytes, whole))
     bandwidth_only = float(collective_seconds(kind, bytes, _without_latency(whole)))
     return CollectiveTime(
         kind, dict(axes), bytes, seconds,
-        float(collective_seconds(kind, bytes, group(placement, names))),
-        float(collective_seconds(kind, bytes, group(placement, names, calibration))),
+        float(collective_seconds(kind, bytes, group(placement, names, one_way=one_way))),
+        float(collective_seconds(kind, bytes, group(placement, names, calibration, one_way=one_way))),
         "bandwidth" if bandwidth_only >= seconds else "latency",
         int(whole.hops), whole, placement, where,
     )  # fmt: skip

@@ -19,7 +19,7 @@ class Calibration:
     matmul, hbm, vector: fractions of the peak. networks: fraction of the bandwidth by network name. latencies: seconds
     added to each hop. op_overhead: seconds per kernel. step_overhead: seconds per training step. overlap: the part
     of the compute time under which a class of collectives can hide: "prefetch" (weight gathers, gradient reductions),
-    "critical" (between two matmuls that need it).
+    "critical" (between two matmuls that need it). reduction_gain: how much faster an all-reduce is where switches add.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Calibration:
     overlap: Mapping[str, float]
     attention: float
     provenance: str
+    reduction_gain: float = 1.0
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def network_efficiency(self, network: str) -> float:

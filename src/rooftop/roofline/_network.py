@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rooftop.formula import Number, floor, maximum, where
+from rooftop.formula import Number, floor, maximum, minimum, where
 from rooftop.hardware._types import Level, Torus
 from rooftop.roofline._calibration import Calibration
 
@@ -93,12 +93,13 @@ def group(
     calibration: Calibration | None = None,
     *,
     whole_shards: bool = False,
+    one_way: bool = False,
 ) -> Group:
     """The abilities of the group over `axes`: physics alone, or as a calibration says that they are achieved.
 
     Torus (book, section 3): a group with n chips along a wrapped side has both directions of its ring, 2 links, along
     an unwrapped one the end chip has 1 link; several sides add up. A group whose chips stand `stride` apart shares
-    its links with `stride` other groups. Switches (book, section 12): each chip sends at its own bandwidth, and a
+    its links with `stride` other groups; one_way: rings send in one direction only. Switches (book, section 12): each chip sends at its own bandwidth, and a
     group that owns k chips of an inner domain has k of them: V·(m-1)/m/(k·W). Levels overlap: the slowest counts.
     """
     every = set(axes)
@@ -131,12 +132,15 @@ def group(
             ways = ways * n
             if dimension.torus:
                 ring = (stride * n == dimension.size) if dimension.wrap else False
-                both = where(ring, 2.0, 1.0)
+                both = 1.0 if one_way else where(ring, 2.0, 1.0)
                 bandwidth = bandwidth + where(active, link * both / stride, 0.0)
                 quarter = floor(n * n / 4)
-                busiest = maximum(busiest, stride * quarter / (n * link) / both)
+                load = stride * quarter / (n * link) / both
+                if one_way:  # n - 1 hops to the farthest, (n - 1)/2 on average
+                    load = where(ring, stride * (n - 1) / 2 / link, load)
+                busiest = maximum(busiest, load)
                 permute = maximum(permute, where(active, stride / link, 0.0))
-                steps = where(ring, floor(n / 2), n - 1)
+                steps = n - 1 if one_way else where(ring, floor(n / 2), n - 1)
                 level_hops = level_hops + steps * stride
                 share = where(active & (both > 1), 1.0, share)
             else:
@@ -152,7 +156,10 @@ def group(
             fraction = where((share > 0) & active, 2 * floor(ways / 2) / ways, fraction)
         rate = where(active, fraction / maximum(bandwidth, 1e-30), 0.0)
         gather = maximum(gather, rate)
-        reduce_ = maximum(reduce_, where(active, 1.0 / maximum(bandwidth, 1e-30), 0.0) if reduces else 2 * rate)
+        reduce_ = maximum(
+            reduce_,
+            _added_up(rate, where(active, 1.0 / maximum(bandwidth, 1e-30), 0.0), calibration) if reduces else 2 * rate,
+        )
         extra = calibration.network_latency(network) if calibration else 0.0
         hop = level_hops * (latency + extra)
         hops = hops + level_hops
@@ -170,6 +177,13 @@ def group(
         permute_latency=permute_latency,
         hops=hops,
     )
+
+
+def _added_up(rate: Number, once: Number, calibration: Calibration | None) -> Number:
+    """Seconds per byte of an all-reduce whose switches add: the array goes up and down once; a calibration tells how much of
+    that gain over two passes is achieved.
+    """
+    return minimum(once, 2 * rate) if calibration is None else maximum(once, 2 * rate / calibration.reduction_gain)
 
 
 def _piece(factors: Mapping[str, Number], order: Sequence[str], axes: set[str]) -> tuple[Number, Number]:
