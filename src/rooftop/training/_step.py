@@ -128,12 +128,13 @@ def step(
 
     embed, head = structure.embed.name, structure.head.name
 
-    def schedule(of: Of, ends: Number, rule: Rule) -> Number:
+    def schedule(of: Of, ends: Number, rule: Rule, at_least: Number = 0.0) -> Number:
         layers = named(body(of), "all layers", "s")
         first = layers * share + of(embed)
         last = layers * last_share + of(head)
         everything = layers + of(embed) + of(head)
-        slowest = named(where(single, everything, maximum(first, last)), "T_slowest_stage", "s")
+        slowest = where(single, everything, maximum(first, last, at_least))
+        slowest = named(slowest, "T_slowest_stage", "s")
         return rule(microbatches, slowest, named(everything, "T_all_stages", "s"), ends)
 
     # the update: what the end of the step cannot hide
@@ -154,6 +155,7 @@ def step(
         lambda n: named(passes[n].forward.seconds + passes[n].backward.seconds, f"T_microbatch({n})", "s"),
         named(ends, "T_end_of_step", "s"),
         schedule_seconds,
+        2 * permute,  # a stage cannot take microbatches faster than they are handed over
     )
     if not detail:
         return Step(expected, 0.0, {}, memory, 0.0, 0.0, ())

@@ -134,7 +134,7 @@ def placement_text(e: Estimate) -> str:
 
 
 def _time(e: Estimate) -> RenderableType:
-    longest = max((float(p.seconds) for p in e.step.parts), default=0.0)
+    longest = max((float(p.seconds - p.overlapped) for p in e.step.parts), default=0.0)
     rows = []
     for p in sorted(e.step.parts, key=lambda p: -float(p.seconds)):
         exposed = float(p.seconds - p.overlapped)
