@@ -15,7 +15,12 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"(?:<!-- exit: (\d+) -->\n)?^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # the page on the notation has a test of its own, which knows its examples
 BLOCKS = [
-    pytest.param(match[2], match[3], int(match[1] or 0), id=f"{page.relative_to(ROOT)}:{page.read_text()[: match.start()].count(chr(10)) + 1}")
+    pytest.param(
+        match[2],
+        match[3],
+        int(match[1] or 0),
+        id=f"{page.relative_to(ROOT)}:{page.read_text()[: match.start()].count(chr(10)) + 1}",
+    )
     for page in PAGES
     if page.name != "notation.md"
     for match in FENCE.finditer(page.read_text())
@@ -37,14 +42,18 @@ def test_block(kind: str, text: str, status: int, capsys: pytest.CaptureFixture[
         assert run(words[1:]) == status, line
         printed = capsys.readouterr()
         if shown.strip():
-            assert matches(shown, printed.out + printed.err), f"{line} printed\n{printed.out}{printed.err}\ninstead of\n{shown}"
+            assert matches(shown, printed.out + printed.err), (
+                f"{line} printed\n{printed.out}{printed.err}\ninstead of\n{shown}"
+            )
 
 
 def matches(shown: str, printed: str) -> bool:
     """Whether the lines shown are those printed; `...` stands for anything."""
     lines = [line.strip() for line in shown.strip().splitlines()]
     pattern = r"\n".join(".*" if line == "..." else ".*".join(map(re.escape, line.split("..."))) for line in lines)
-    return re.fullmatch(pattern, "\n".join(line.strip() for line in printed.strip().splitlines()), re.DOTALL) is not None
+    return (
+        re.fullmatch(pattern, "\n".join(line.strip() for line in printed.strip().splitlines()), re.DOTALL) is not None
+    )
 
 
 def test_the_pages_have_blocks() -> None:

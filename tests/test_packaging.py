@@ -20,11 +20,17 @@ def tracked() -> list[Path]:
 
 
 def test_no_registry_hosts_and_no_machine_paths() -> None:
-    forbidden = re.compile("|".join(["py" + r"pi\.org", "python" + "hosted", "npm" + r"js\.", r"(?<![\w/])/wo" + r"rk/", "/opt/" + "wheels"]))
+    forbidden = re.compile(
+        "|".join(
+            ["py" + r"pi\.org", "python" + "hosted", "npm" + r"js\.", r"(?<![\w/])/wo" + r"rk/", "/opt/" + "wheels"]
+        )
+    )
     found = []
     for path in tracked():
         if path.is_file() and path.suffix not in (".png",):
-            found += [f"{path}: {m.group()}" for m in forbidden.finditer(path.read_text(encoding="utf-8", errors="ignore"))]
+            found += [
+                f"{path}: {m.group()}" for m in forbidden.finditer(path.read_text(encoding="utf-8", errors="ignore"))
+            ]
     assert not found
 
 
@@ -35,7 +41,14 @@ def test_the_lock_has_hashes_for_everything() -> None:
     assert text.count("--hash=") >= len(pins)
 
 
-@pytest.mark.parametrize("command", ["import rooftop", "from rooftop.cli import run; run(['--help'])", "from rooftop.cli import run; run(['--version'])"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "import rooftop",
+        "from rooftop.cli import run; run(['--help'])",
+        "from rooftop.cli import run; run(['--version'])",
+    ],
+)
 def test_starting_up_is_light(command: str) -> None:
     code = f"import sys; sys.path.insert(0, 'src'); {command}; bad = {{'numpy', 'rich', 'sympy'}} & set(sys.modules); assert not bad, bad"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
