@@ -30,7 +30,7 @@ _ALIASES: Mapping[str, str] = {
     "i32": "int32", "s32": "int32", "i64": "int64", "s64": "int64",
 }  # fmt: skip
 
-_NUMBER = re.compile(r"\s*([+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d]*?)\s*\Z")
+_NUMBER = re.compile(r"\s*([+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d]*?)\s*\Z", re.ASCII)
 _LARGEST = 1e30
 
 
@@ -87,7 +87,7 @@ def parse_usd(text: str, field: str | None = None) -> float:
 
 def parse_usd_per_hour(text: str, field: str | None = None) -> float:
     """A price per chip-hour: `1.2`, `1.2 $/h`, `4.2 USD/h`."""
-    bare = re.sub(r"\$|usd|/|\bper\b|hour|\bh\b|h\Z", "", str(text), flags=re.IGNORECASE)
+    bare = re.sub(r"\$|usd|(?:/|\bper\b)?\s*(?:hours?|h)\b", "", str(text), flags=re.IGNORECASE)
     return _parse(bare, DECIMAL, "a price per chip-hour", "USD per hour, such as 1.2", field)
 
 
@@ -144,7 +144,7 @@ def _three(value: float) -> str:
     """Three significant digits, without an exponent."""
     if value == 0:
         return "0"
-    digits = max(0, 2 - math.floor(math.log10(abs(value)) + 1e-9))
+    digits = max(0, 2 - math.floor(math.log10(float(f"{abs(value):.3g}")) + 1e-9))
     return f"{value:,.{min(digits, 6)}f}"
 
 

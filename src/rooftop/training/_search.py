@@ -71,6 +71,7 @@ def search(
     """The best plans of the space. fixed: ways of some mesh axes that the user demands."""
     started = time.perf_counter()
     fixed, limits = fixed or {}, limits or Limits()
+    limits = replace(limits, remat=tuple(p for p in POLICIES if p in limits.remat))  # what recomputes less comes first
     scene = Scene(problem)
     best: list[Found] = []
     outcome = Outcome(best, None, 0, 0, 0.0)
@@ -166,6 +167,7 @@ class Scene:
         self.problem = problem
         self.structures = {zero: structure(problem.model, problem.seq, zero, problem.recipe) for zero in ZERO_STAGES}
         self.any = self.structures[3]
+        self.groups = tuple(sorted({axes for s in self.structures.values() for axes in s.groups}))
         self.degrees = space.degrees(self.any)
         self.rates = rates_of(problem)
         self.target = problem.batch_tokens / problem.seq
@@ -393,7 +395,7 @@ def _time(
         tuple({a: factors[:, d, i : i + 1] for i, a in enumerate(MESH_AXES)} for d in range(factors.shape[1])),
         PLACEMENT_ORDER,
     )
-    links = links_of(placed, inner, scene.any.groups, problem.calibration)
+    links = links_of(placed, inner, scene.groups, problem.calibration)
     tokens = microbatches * sequences * (inner["data"] * inner["fsdp"] * inner["expert"]) * problem.seq
     every = np.arange(len(rows))
     best = np.full(len(rows), np.inf)
@@ -473,7 +475,7 @@ def _distinct(
     )
     columns: list[Any] = [index]
     outer = {
-        tuple(dict.fromkeys("tensor" if a.startswith("tensor_") else a for a in axes)) for axes in scene.any.groups
+        tuple(dict.fromkeys("tensor" if a.startswith("tensor_") else a for a in axes)) for axes in scene.groups
     }
     for axes in sorted(outer):
         g = group(placed, axes)

@@ -1,0 +1,173 @@
+"""The search against brute force: nothing of the declared space is better, and one plan is worth the same everywhere."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from rooftop.hardware import slice_of
+from rooftop.roofline import ideal
+from rooftop.training import MESH_AXES, POLICIES, ZERO_STAGES, Limits, Plan, Question, estimate, problem_of
+from rooftop.training._search import search
+from rooftop.training._space import MICROBATCHES, SEQUENCES, degrees, used_sizes
+from rooftop.training._structure import structure
+from rooftop.transformer import architecture
+
+TINY = "layers=2,d_model=64,heads=4,kv_heads=2,d_ff=128,vocab=256"
+SMALL = "layers=4,d_model=1024,heads=8,kv_heads=2,d_ff=4096,vocab=32000"
+
+
+def problem(model, where, sequences, seq, **options):
+    return problem_of(Question(architecture(model), slice_of(where), batch=sequences * seq, seq=seq, **options))
+
+
+def tightened(question, capacity):
+    """The same problem on a chip with less memory."""
+    chip = replace(question.slice.chip, hbm_bytes=capacity)
+    return replace(question, slice=replace(question.slice, chip=chip))
+
+
+def factorisations(n, parts):
+    """All ordered ways to write n as a product of `parts` factors."""
+    if parts == 1:
+        return [(n,)]
+    return [(d, *rest) for d in range(1, n + 1) if n % d == 0 for rest in factorisations(n // d, parts - 1)]
+
+
+def microbatchings(of, groups):
+    """(microbatches, sequences) by the rule in words: fixed counts with the nearest batch, each within the tolerance."""
+    target = of.batch_tokens / of.seq
+    near = set()
+    for m in MICROBATCHES:
+        near.add((m, max(1, round(target / (groups * m)))))
+    for b in SEQUENCES:
+        near.add((max(1, round(target / (groups * b))), b))
+    return sorted(
+        (m, b) for m, b in near if abs(groups * m * b - target) <= of.batch_within * target + 1e-6
+    )
+
+
+def every_plan(of, limits, fixed):
+    """The declared space, by loops."""
+    compiled = structure(of.model, of.seq, 3, of.recipe)
+    allowed = degrees(compiled)
+    for used in used_sizes(of.dimensions, limits.least_used):
+        for placed in itertools.product(*(factorisations(n, len(MESH_AXES)) for n in used)):
+            mesh = {a: math.prod(row[i] for row in placed) for i, a in enumerate(MESH_AXES)}
+            if any(mesh[a] != w for a, w in fixed.items()) or mesh["expert"] > 1:
+                continue
+            kv = math.gcd(mesh["tensor"], compiled.kv_heads)
+            inner = {**mesh, "tensor_kv": kv, "tensor_q": mesh["tensor"] // kv}
+            if any(size % math.prod(inner.get(a, 1) for a in names) for size, names in allowed.divisible):
+                continue
+            stages = mesh["pipeline"]
+            if compiled.layers - -(-compiled.layers // stages) * (stages - 1) < 1:
+                continue
+            factors = tuple({a: w for a, w in zip(MESH_AXES, row, strict=True) if w > 1} for row in placed)
+            for m, b in microbatchings(of, mesh["data"] * mesh["fsdp"]):
+                if limits.microbatches is not None and m != limits.microbatches:
+                    continue
+                for zero, remat in itertools.product(limits.zero, limits.remat):
+                    yield Plan(mesh, factors, m, b, remat, zero)
+
+
+def brute_force(of, limits, fixed):
+    """The best time per token of each mesh, over plans that fit, best first, and the number of plans."""
+    best, count = {}, 0
+    for plan in every_plan(of, limits, fixed):
+        count += 1
+        e = estimate(of, plan)
+        if limits.ignore_memory or e.fits:
+            key = tuple(plan.mesh[a] for a in MESH_AXES)
+            best[key] = min(best.get(key, math.inf), e.seconds_per_token)
+    return sorted(best.values()), count
+
+
+FULL = Limits()
+CASES = {
+    "four chips of a torus": (TINY, "v5e:2x2", 8, 64, None, FULL, {}),
+    "compute bound, four chips": (SMALL, "v5e:2x2", 8, 1024, None, FULL, {"context": 1}),
+    "little memory": (SMALL, "v5e:2x2", 8, 1024, 0.6e9, FULL, {"context": 1}),
+    "part of a node": (SMALL, "h100:8", 12, 512, None, Limits(zero=(3,), remat=("none",)), {}),
+    "pipeline and tensor": (SMALL, "h100:8", 16, 512, 0.5e9, Limits(zero=(1,)), {"context": 1, "data": 1}),
+    "rings and strides": (SMALL, "v5e:4x4", 16, 256, None, Limits(zero=(3,), remat=("none",), least_used=1.0), {"data": 1}),
+    "three dimensions": (SMALL, "v5p:2x2x4", 16, 256, None, Limits(zero=(2,), remat=("full",), least_used=1.0), {"data": 1, "context": 1}),
+    "two levels of switches": (SMALL, "h100:16", 16, 256, None, Limits(zero=(3,), remat=("none",), least_used=1.0), {"context": 1}),
+    "two slices": (SMALL, "v5e:2x2*2", 16, 256, None, Limits(zero=(1,), remat=("none",)), {"context": 1}),
+    "one chip": (TINY, "v5e", 8, 64, None, FULL, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("keep", [1, 4])
+@pytest.mark.parametrize("name", CASES)
+def test_search_equals_brute_force(name, keep):
+    model, where, sequences, seq, capacity, limits, fixed = CASES[name]
+    of = problem(model, where, sequences, seq)
+    if capacity:
+        of = tightened(of, capacity)
+    truth, count = _truth(name, of, limits, fixed)
+    assert count > 3
+    outcome = search(of, fixed, keep=keep, limits=limits)
+    found = [f.seconds_per_token for f in outcome.found]
+    assert found == pytest.approx(truth[:keep], rel=1e-9)
+    assert len({tuple(sorted(f.plan.mesh.items())) for f in outcome.found}) == len(outcome.found)
+
+
+_KNOWN = {}
+
+
+def test_a_model_with_two_kinds_of_layers_and_an_odd_number_of_them():
+    model = replace(architecture(SMALL), layers=5, windows=(64, 0, 64, 64, 0))
+    of = tightened(problem_of(Question(model, slice_of("v5e:2x4"), batch=12 * 256, seq=256, batch_within=0.2)), 0.9e9)
+    limits, fixed = Limits(zero=(3, 1), remat=("none", "full")), {"context": 1, "data": 1}
+    truth, _ = brute_force(of, limits, fixed)
+    assert [f.seconds_per_token for f in search(of, fixed, keep=8, limits=limits).found] == pytest.approx(truth[:8], rel=1e-9)
+
+
+# shrinking a search takes long and explains little
+@settings(max_examples=25, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
+@given(
+    where=st.sampled_from(["v5e:2x2", "h100:4", "h100:6", "v5e:2x4", "v5e:2x2*2", "v5p:2x2x2", "h100:16", "v6e:4x4"]),
+    layers=st.integers(1, 6), d_model=st.sampled_from([128, 384, 2048]), kv_heads=st.sampled_from([1, 2, 6]),
+    d_ff=st.sampled_from([256, 1536, 8192]), vocab=st.sampled_from([512, 32000]), seq=st.sampled_from([32, 48, 1024]),
+    sequences=st.integers(4, 40), within=st.sampled_from([0.0, 0.1, 0.5]), capacity=st.sampled_from([2e8, 1e9, 8e10]),
+    lossless=st.booleans(), zero=st.sampled_from(ZERO_STAGES), remat=st.lists(st.sampled_from(POLICIES), min_size=1, unique=True),
+    keep=st.sampled_from([1, 3]),
+)  # fmt: skip
+def test_search_equals_brute_force_on_random_problems(
+    where, layers, d_model, kv_heads, d_ff, vocab, seq, sequences, within, capacity, lossless, zero, remat, keep
+):
+    text = f"layers={layers},d_model={d_model},heads=12,kv_heads={kv_heads},head_dim=32,d_ff={d_ff},vocab={vocab}"
+    calibration = ideal() if lossless else None
+    of = tightened(problem(text, where, sequences, seq, batch_within=within, calibration=calibration), capacity)
+    limits = Limits(zero=(zero,), remat=tuple(remat), least_used=0.75)
+    fixed = {} if of.slice.chips <= 4 else {"data": 1, "context": 1} if of.slice.chips < 16 else {"data": 1, "context": 1, "pipeline": 1}
+    truth, _ = brute_force(of, limits, fixed)
+    found = [f.seconds_per_token for f in search(of, fixed, keep=keep, limits=limits).found]
+    assert found == pytest.approx(truth[:keep], rel=1e-9)
+
+
+@settings(max_examples=12, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
+@given(
+    model=st.sampled_from(["llama-3-8b", "gemma-3-1b", SMALL]),
+    where=st.sampled_from(["v5e:4x4", "h100:16", "v5p:2x2x4", "v5p:4x4x4*2", "gb200:144"]),
+    sequences=st.sampled_from([64, 100, 256]), seq=st.sampled_from([512, 4096]),
+)  # fmt: skip
+def test_what_the_search_says_of_a_plan_is_its_estimate(model, where, sequences, seq):
+    of = problem(model, where, sequences, seq)
+    for found in search(of, {"context": 1}, keep=5, limits=Limits(ignore_memory=True)).found:
+        e = estimate(of, found.plan)
+        assert e.seconds_per_token == pytest.approx(found.seconds_per_token, rel=1e-9)
+        assert e.step.memory_bytes == pytest.approx(found.memory_bytes, rel=1e-9)
+        for d, factors in zip(of.dimensions, found.plan.factors, strict=True):
+            assert d.size % 2 or math.prod(factors.values()) <= d.size
+        assert found.plan.chips == math.prod(math.prod(f.values()) for f in found.plan.factors)
+
+
+def _truth(name, of, limits, fixed):
+    if name not in _KNOWN:
+        _KNOWN[name] = brute_force(of, limits, fixed)
+    return _KNOWN[name]
