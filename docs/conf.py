@@ -9,7 +9,7 @@ import rooftop
 
 project = "Rooftop"
 author = "The Rooftop authors"
-copyright = "The Rooftop authors"  # noqa: A001
+copyright = "The Rooftop authors"
 version = release = rooftop.__version__
 extensions = ["myst_parser", "rooftop_run"]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
