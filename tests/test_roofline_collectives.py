@@ -141,7 +141,7 @@ def test_an_all_reduce_is_a_reduce_scatter_and_a_gather_or_faster_by_switches(dr
 @settings(max_examples=60, deadline=None)
 @given(groups(), BYTES, st.floats(1.0, 10.0), st.sampled_from(COLLECTIVES))
 def test_more_bandwidth_is_never_slower(drawn, bytes, factor, kind):
-    where, placement = drawn
+    _, placement = drawn
     for d, dimension in enumerate(placement.dimensions):
         faster = [replace(x, bandwidth=x.bandwidth * factor) if i == d else x for i, x in enumerate(placement.dimensions)]
         before = collective_seconds(kind, bytes, group(placement, ["X"]))
