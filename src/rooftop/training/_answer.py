@@ -108,7 +108,7 @@ def problem_of(question: Question) -> Problem:
     batch = 4e6 if question.batch is None else question.batch
     if seq < 1 or seq > 1e8:
         raise InputError(f"seq={seq} is not a sequence length; give 1 to 100M tokens, as in --seq 4096", field="seq")
-    if batch < seq:
+    if not seq <= batch < math.inf:
         raise InputError(
             f"a batch of {batch:g} tokens is smaller than one sequence of {seq}; give a batch of {seq} tokens or more,"
             f" or a shorter --seq",
