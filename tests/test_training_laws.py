@@ -58,7 +58,7 @@ def law(examples=30):
     return settings(max_examples=examples, deadline=None, derandomize=True, phases=NO_SHRINK)
 
 
-@law(60)
+@law(35)
 @given(plans())
 def test_a_step_is_never_faster_than_its_bound(drawn):
     of, plan = drawn
@@ -70,7 +70,7 @@ def test_a_step_is_never_faster_than_its_bound(drawn):
     assert e.mfu[0] <= 1 + 1e-9
 
 
-@law(60)
+@law(35)
 @given(plans())
 def test_parts_add_up(drawn):
     e = estimate(*drawn)
@@ -122,7 +122,7 @@ def with_faster(of, what, factor):
     return replace(of, slice=replace(where, chip=chip, levels=tuple(levels)))
 
 
-@law(60)
+@law(35)
 @given(plans(), st.sampled_from(["hbm", "flops", "links"]), st.floats(1.0, 8.0))
 def test_faster_hardware_never_makes_a_plan_slower(drawn, what, factor):
     of, plan = drawn
@@ -132,7 +132,7 @@ def test_faster_hardware_never_makes_a_plan_slower(drawn, what, factor):
     assert after.memory_bytes == before.memory_bytes
 
 
-@law(60)
+@law(35)
 @given(plans())
 def test_recomputation_saves_memory_and_costs_time(drawn):
     of, plan = drawn
@@ -144,7 +144,7 @@ def test_recomputation_saves_memory_and_costs_time(drawn):
     assert none.resources["compute"] <= full.resources["compute"] * (1 + 1e-12)
 
 
-@law(60)
+@law(35)
 @given(plans())
 def test_a_higher_zero_stage_holds_no_more(drawn):
     of, plan = drawn
@@ -155,7 +155,7 @@ def test_a_higher_zero_stage_holds_no_more(drawn):
     assert sum(second.values()) <= sum(first.values()) * (1 + 1e-12)
 
 
-@law(40)
+@law(25)
 @given(plans(), st.integers(2, 4))
 def test_more_microbatches_cost_no_more_than_in_proportion(drawn, times):
     of, plan = drawn
@@ -165,7 +165,7 @@ def test_more_microbatches_cost_no_more_than_in_proportion(drawn, times):
     assert many.bound <= times * one.bound * (1 + 1e-12)
 
 
-@law(40)
+@law(25)
 @given(plans())
 def test_states_are_what_the_recipe_says(drawn):
     """No chip holds more than whole states, and all chips together hold at least one copy."""
@@ -181,7 +181,7 @@ def test_states_are_what_the_recipe_says(drawn):
     assert whole["optimizer"] == pytest.approx(count * of.recipe.optimizer_bytes, rel=1e-9)
 
 
-@law(40)
+@law(25)
 @given(plans())
 def test_a_lossless_calibration_is_no_slower(drawn):
     of, plan = drawn
