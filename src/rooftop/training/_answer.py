@@ -21,7 +21,7 @@ from rooftop.training._remat import POLICIES
 from rooftop.training._run import Run, chip_hours, cost, run_flops, run_seconds, utilisation
 from rooftop.training._search import Limits, Outcome, Scene, search
 from rooftop.training._space import degrees
-from rooftop.training._step import Evaluated, Part, Step, memory_of, step
+from rooftop.training._step import Evaluated, Part, Step, memory_of, states_of, step
 from rooftop.training._structure import structure
 from rooftop.transformer import training_flops_per_token
 
@@ -225,7 +225,7 @@ def evaluate(problem: Problem, the_plan: Plan, *, traced: bool = False) -> Step:
     calibration = problem.calibration
     result = step(
         evaluated, rates, links, calibration.overlap, calibration.step_overhead, the_plan.remat, microbatches,
-        inner["pipeline"], memory,
+        inner["pipeline"], memory, states_of(compiled, values, inner["pipeline"]),
     )  # fmt: skip
     # axes of one way are in the algebra, not in what a person wants to read
     active = {axis for axis, ways in the_plan.mesh.items() if ways > 1}

@@ -24,7 +24,7 @@ from rooftop.training._estimate import Local, local, moved
 from rooftop.training._layouts import MESH_AXES, ZERO_STAGES
 from rooftop.training._plan import PLACEMENT_ORDER, Plan, Problem, environment, links_of, part_of, rates_of
 from rooftop.training._remat import POLICIES
-from rooftop.training._step import Evaluated, memory_of, step
+from rooftop.training._step import Evaluated, memory_of, states_of, step
 from rooftop.training._structure import structure
 
 Array = NDArray[np.float64]
@@ -311,6 +311,7 @@ def _evaluate(
     for zero in limits.zero:
         compiled = scene.structures[zero]
         values[zero] = {c.name: c.evaluate(axes, inner) for c in compiled.programs}
+        states = states_of(compiled, values[zero], ways["pipeline"])
         open_ = valid
         for policy in limits.remat:
             parts = memory_of(compiled, values[zero], policy, microbatches, ways["pipeline"])
@@ -318,7 +319,7 @@ def _evaluate(
             fits = bytes <= (np.inf if limits.ignore_memory else scene.problem.capacity)
             timed[zero, policy] = open_ & fits
             open_ = open_ & ~fits
-            memory[zero, policy] = {**parts, "bytes": bytes}
+            memory[zero, policy] = {**states, "bytes": bytes}
             outcome.evaluated += int(valid.sum())
             _closest(outcome, meshes, microbatches, sequences, valid, bytes, policy, zero)
     useful = np.logical_or.reduce([t.any(axis=1) for t in timed.values()])
@@ -353,7 +354,7 @@ def _evaluate(
             {z: {n: view.some(vs, moving[z][n]) for n, vs in per.items()} for z, per in values.items()},
             {a: view(v) for a, v in inner.items()}, microbatches[rows], sequences[rows],
             {k: t[rows] for k, t in timed.items()},
-            {k: {part: view(m[part]) for part in ("weights", "gradients", "optimizer", "bytes")} for k, m in memory.items()},
+            {k: {part: view(b) for part, b in m.items()} for k, m in memory.items()},
         )  # fmt: skip
         first = last
 
@@ -411,7 +412,7 @@ def _time(
                 continue
             seconds = step(
                 evaluated, scene.rates, links, problem.calibration.overlap, problem.calibration.step_overhead,
-                policy, microbatches, inner["pipeline"], memory[zero, policy], detail=False,
+                policy, microbatches, inner["pipeline"], memory[zero, policy], memory[zero, policy], detail=False,
             ).expected  # fmt: skip
             per_token = np.where(timed[zero, policy], seconds / tokens, np.inf)
             column = np.argmin(per_token, axis=1)

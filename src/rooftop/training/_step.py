@@ -86,6 +86,30 @@ def memory_of(
     return memory_parts(structure, values, policy, on_stage, microbatches, stages)
 
 
+def states_of(structure: Structure, values: Mapping[str, list[Number]], stages: Number) -> dict[str, Number]:
+    """Bytes per chip that the update touches, on the stage where they are most; no schedule or remat policy changes them."""
+    split = stages_of(structure.layers, stages)
+    share = _share(split.full, split.layers)
+
+    def of(compiled: Compiled, part: str) -> Number:
+        return total(values[compiled.name][i] for i in getattr(compiled, part))
+
+    return {
+        part: named(
+            total(structure.counts[c.name] * share * of(c, part) for c in structure.blocks)
+            + where(
+                stages == 1,
+                of(structure.embed, part) + of(structure.head, part),
+                maximum(of(structure.embed, part), of(structure.head, part)),
+            ),
+            part,
+            "B",
+            note="on the pipeline stage where they are most",
+        )
+        for part in ("optimizer", "gradients", "weights")
+    }
+
+
 @formula("T_optimizer", "s", note="states are read and written, gradients read, weights written")
 def optimizer_seconds(state_bytes: Number, gradient_bytes: Number, weight_bytes: Number, bandwidth: Number) -> Number:
     """Time of the update, bound by HBM: states in and out, gradients in, new weights out (bytes per chip)."""
@@ -107,12 +131,13 @@ def step(
     microbatches: Number,
     stages: Number,
     memory: Mapping[str, Number],
+    states: Mapping[str, Number],
     *,
     detail: bool = True,
 ) -> Step:
     """The step of a plan. microbatches and stages may be arrays; so may every size behind `evaluated`.
 
-    memory: bytes per chip by part, from `memory_of`. Without detail only the expected seconds are computed.
+    memory: bytes per chip by part, from `memory_of`; states: those of the update, from `states_of`. Without detail only the expected seconds are computed.
     """
     structure = evaluated.structure
     split = stages_of(structure.layers, stages)
@@ -146,7 +171,7 @@ def step(
     gather_seconds = named(on_stage(lambda n: update[n].gather), "T_gather_weights", "s")
     room_backward = on_stage(lambda n: passes[n].backward.room)
     room_forward = on_stage(lambda n: passes[n].forward.room)
-    optimizer = optimizer_seconds(memory["optimizer"], memory["gradients"], memory["weights"], rates.hbm_expected)
+    optimizer = optimizer_seconds(states["optimizer"], states["gradients"], states["weights"], rates.hbm_expected)
     exposed_reduce = exposed_seconds(reduce_seconds, room_backward)
     exposed_gather = exposed_seconds(gather_seconds, room_forward)
     permute, permute_bound = _boundary(structure, evaluated, links)
@@ -161,7 +186,7 @@ def step(
         return Step(expected, 0.0, {}, memory, 0.0, 0.0, ())
     resources = _resources(
         evaluated, rates, policy, schedule, update, on_stage,
-        optimizer_seconds(memory["optimizer"], memory["gradients"], memory["weights"], rates.hbm),
+        optimizer_seconds(states["optimizer"], states["gradients"], states["weights"], rates.hbm),
         microbatches, stages, permute_bound,
     )  # fmt: skip
     bound = named(maximum(*resources.values()), "step_seconds.bound", "s", note="the slowest resource")
