@@ -128,7 +128,7 @@ def _from_file(path: Path) -> tuple[Chip, Wiring]:
         raise InputError(
             f"cannot read {path}: {error.strerror or error}; give a chip's name or a TOML file", field="on"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not a TOML file: {str(error)[:120]}", field="on") from None
     if "base" in data:
         data = _on_base(data, str(path))
@@ -160,7 +160,7 @@ def _number(data: Mapping[str, Any], key: str, most: float, where: str, *, zero:
         raise InputError(f"{where}: {key} = {str(value)[:40]!r} is not a number", field=key)
     if not (0 < value <= most or (zero and value == 0)):
         raise InputError(
-            f"{where}: {key} = {value:g} is out of range; give a number above 0, at most {most:g}", field=key
+            f"{where}: {key} = {str(value)[:40]} is out of range; give a number above 0, at most {most:g}", field=key
         )
     return float(value)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rooftop.errors import InputError, NoAnswer, RooftopError, nearest
-from rooftop.formula import Explanation, Number, Traced, explain, given, named
+from rooftop.formula import Explanation, Number, Traced, explain, given, maximum, named
 from rooftop.hardware import Slice, slice_of, standard_slices
 from rooftop.roofline import Calibration, Placement, calibration_for
 from rooftop.training._estimate import Rates, local, moved
@@ -108,7 +108,7 @@ def problem_of(question: Question) -> Problem:
     batch = 4e6 if question.batch is None else question.batch
     if seq < 1 or seq > 1e8:
         raise InputError(f"seq={seq} is not a sequence length; give 1 to 100M tokens, as in --seq 4096", field="seq")
-    if batch < seq:
+    if not seq <= batch < math.inf:
         raise InputError(
             f"a batch of {batch:g} tokens is smaller than one sequence of {seq}; give a batch of {seq} tokens or more,"
             f" or a shorter --seq",
@@ -238,11 +238,18 @@ def evaluate(problem: Problem, the_plan: Plan, *, traced: bool = False) -> Step:
         axes, colon, what = part.name.partition(": ")
         return f"{_only(axes, active)}: {what}" if colon and part.kind == "network" else part.name
 
-    return replace(
-        result,
-        resources={shown(n): s for n, s in result.resources.items()},
-        parts=tuple(replace(p, name=title(p)) for p in result.parts),
-    )
+    # groups that differ in axes of one way are one group here
+    resources: dict[str, Number] = {}
+    for name, seconds in result.resources.items():
+        resources[shown(name)] = maximum(resources[shown(name)], seconds) if shown(name) in resources else seconds
+    parts: dict[tuple[str, str], Part] = {}
+    for part in result.parts:
+        key = title(part), part.kind
+        if key in parts:
+            same = parts[key]
+            part = replace(part, seconds=same.seconds + part.seconds, overlapped=same.overlapped + part.overlapped)
+        parts[key] = replace(part, name=key[0])
+    return replace(result, resources=resources, parts=tuple(parts.values()))
 
 
 def _only(axes: str, active: set[str]) -> str:

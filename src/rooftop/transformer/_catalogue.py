@@ -54,7 +54,7 @@ def architecture(name: str) -> Architecture:
     path = Path(name).expanduser()
     if path.suffix == ".toml" and path.is_file():
         return _toml(path)
-    if path.exists() or path.suffix == ".json":
+    if key and (path.exists() or path.suffix == ".json"):
         return read_config(path)
     known = [*_table(), *_aliases()]
     raise InputError(
@@ -86,7 +86,7 @@ def _toml(path: Path) -> Architecture:
         if path.stat().st_size > 1_000_000:
             raise InputError(f"{path} is too large for a model file (1 MB at most)", field="model")
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not a TOML file: {str(error)[:120]}", field="model") from None
     return _inline({k: str(v) for k, v in data.items()}, str(path), name=path.stem)
 

@@ -188,5 +188,9 @@ def _windows(data: Mapping[str, Any], family: str, layers: int, where: str, inte
         if not data.get("use_sliding_window"):
             return ()
         first = data.get("max_window_layers", layers)
-        return tuple(window if i >= int(first) else 0 for i in range(layers))
+        if isinstance(first, bool) or not isinstance(first, int):
+            raise InputError(
+                f"{where}: max_window_layers = {str(first)[:40]!r} is not a whole number", field="max_window_layers"
+            )
+        return tuple(window if i >= first else 0 for i in range(layers))
     return ()
