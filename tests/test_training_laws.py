@@ -36,7 +36,11 @@ def plans_of(model, seq, where, calibration):
     key = model, where, seq, calibration is None
     if key not in _KNOWN:
         at = slice_of(where)
-        of = problem_of(Question(architecture(model), at, batch=4 * at.chips * seq, seq=seq, batch_within=0.5, calibration=calibration))
+        of = problem_of(
+            Question(
+                architecture(model), at, batch=4 * at.chips * seq, seq=seq, batch_within=0.5, calibration=calibration
+            )
+        )
         found = []
         for fixed in ({}, {"tensor": 2}, {"context": 2}, {"pipeline": 4}, {"data": 4}, {"tensor": 4, "pipeline": 2}):
             if at.chips == 1 and fixed:
@@ -96,8 +100,12 @@ def test_a_traced_step_is_the_step(drawn):
     assert float(traced.expected) == pytest.approx(float(plain.expected), rel=1e-9)
     assert float(traced.bound) == pytest.approx(float(plain.bound), rel=1e-9)
     assert float(traced.memory_bytes) == pytest.approx(float(plain.memory_bytes), rel=1e-9)
-    assert {n: float(v) for n, v in traced.memory.items()} == pytest.approx({n: float(v) for n, v in plain.memory.items()}, rel=1e-9)
-    assert {n: float(v) for n, v in traced.resources.items()} == pytest.approx({n: float(v) for n, v in plain.resources.items()}, rel=1e-9)
+    assert {n: float(v) for n, v in traced.memory.items()} == pytest.approx(
+        {n: float(v) for n, v in plain.memory.items()}, rel=1e-9
+    )
+    assert {n: float(v) for n, v in traced.resources.items()} == pytest.approx(
+        {n: float(v) for n, v in plain.resources.items()}, rel=1e-9
+    )
 
 
 @law(20)
@@ -119,10 +127,14 @@ def with_faster(of, what, factor):
     if what == "hbm":
         chip = replace(chip, hbm_bandwidth=chip.hbm_bandwidth * factor)
     elif what == "flops":
-        chip = replace(chip, flops={n: f * factor for n, f in chip.flops.items()}, vector_flops=chip.vector_flops * factor)
+        chip = replace(
+            chip, flops={n: f * factor for n, f in chip.flops.items()}, vector_flops=chip.vector_flops * factor
+        )
     else:
         levels = [
-            replace(v, link_bandwidth=v.link_bandwidth * factor) if isinstance(v, Torus) else replace(v, bandwidth=v.bandwidth * factor)
+            replace(v, link_bandwidth=v.link_bandwidth * factor)
+            if isinstance(v, Torus)
+            else replace(v, bandwidth=v.bandwidth * factor)
             for v in levels
         ]
     return replace(of, slice=replace(where, chip=chip, levels=tuple(levels)))
@@ -191,7 +203,9 @@ def test_states_are_what_the_recipe_says(drawn):
 @given(plans())
 def test_a_lossless_calibration_is_no_slower(drawn):
     of, plan = drawn
-    assert estimate(replace(of, calibration=ideal()), plan).step.expected <= estimate(of, plan).step.expected * (1 + 1e-9)
+    assert estimate(replace(of, calibration=ideal()), plan).step.expected <= estimate(of, plan).step.expected * (
+        1 + 1e-9
+    )
 
 
 def test_compute_bound_of_one_chip_is_model_flops_over_peak():

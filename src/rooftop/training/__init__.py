@@ -11,11 +11,30 @@ from rooftop.training._answer import (
     problem_of,
     step_of,
 )
+from rooftop.training._critical import (
+    axis_bandwidth,
+    best_split,
+    communicated_bytes,
+    critical_batch,
+    network_intensity,
+    slice_critical_batch,
+    tensor_limit,
+)
 from rooftop.training._layouts import MESH_AXES, ZERO_STAGES, layouts
 from rooftop.training._plan import Plan, Problem
 from rooftop.training._recipe import RECIPES, Recipe, recipe
 from rooftop.training._remat import POLICIES, Remat, remat
-from rooftop.training._run import Run
+from rooftop.training._run import (
+    Run,
+    checkpoint_bytes,
+    chip_hours,
+    cost,
+    largest_model,
+    run_flops,
+    run_seconds,
+    seconds_at,
+    utilisation,
+)
 from rooftop.training._search import Limits, Outcome
 from rooftop.training._step import Part, Step
 
@@ -36,13 +55,28 @@ __all__ = [
     "Remat",
     "Run",
     "Step",
+    "axis_bandwidth",
+    "best_split",
+    "checkpoint_bytes",
+    "chip_hours",
+    "communicated_bytes",
+    "cost",
+    "critical_batch",
     "estimate",
     "explain_estimate",
+    "largest_model",
     "layouts",
     "named_plan",
+    "network_intensity",
     "plan",
     "problem_of",
     "recipe",
     "remat",
+    "run_flops",
+    "run_seconds",
+    "seconds_at",
+    "slice_critical_batch",
     "step_of",
+    "tensor_limit",
+    "utilisation",
 ]

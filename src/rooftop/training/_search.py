@@ -475,9 +475,7 @@ def _distinct(
         PLACEMENT_ORDER,
     )
     columns: list[Any] = [index]
-    outer = {
-        tuple(dict.fromkeys("tensor" if a.startswith("tensor_") else a for a in axes)) for axes in scene.groups
-    }
+    outer = {tuple(dict.fromkeys("tensor" if a.startswith("tensor_") else a for a in axes)) for axes in scene.groups}
     for axes in sorted(outer):
         g = group(placed, axes)
         columns += [g.gather_rate, g.all_reduce_rate, g.all_to_all_rate, g.permute_rate, g.gather_latency]
