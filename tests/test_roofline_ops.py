@@ -37,7 +37,10 @@ def test_the_critical_batch_of_v5e_is_about_240_tokens():
 
 
 def test_int8_weights_halve_the_critical_batch():
-    plain, quantised = roofline(B=64, D=8192, F=8192), roofline("bf16[B, D] * int8[D, F] -> bf16[B, F]", B=64, D=8192, F=8192)
+    plain, quantised = (
+        roofline(B=64, D=8192, F=8192),
+        roofline("bf16[B, D] * int8[D, F] -> bf16[B, F]", B=64, D=8192, F=8192),
+    )
     assert quantised.dtype == "bf16"
     assert quantised.critical["B"] == pytest.approx(plain.critical["B"] / 2, rel=0.05)
 
@@ -73,7 +76,8 @@ def test_padding_goes_to_the_next_tile(size, tile):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "part"), [({"B": 4}, "no size for D, F"), ({"B": 4, "D": 4, "F": 4, "X": 2}, "axis X is not in")],
+    ("sizes", "part"),
+    [({"B": 4}, "no size for D, F"), ({"B": 4, "D": 4, "F": 4, "X": 2}, "axis X is not in")],
 )
 def test_missing_and_unknown_sizes_are_refused(sizes, part):
     with pytest.raises(InputError, match=part):
@@ -102,7 +106,9 @@ def test_laws_of_sharded_matmuls(text, where):
     expression = parse(text)
     result = matmul_time(expression, {"I": 1024, "J": 4096, "K": 2048}, {"X": 4, "Y": 4}, at)
     times = [w.sum for w in result.ways]
-    assert result.best.sum == pytest.approx(min(times), rel=1e-9) or result.best.network == min(w.network for w in result.ways)
+    assert result.best.sum == pytest.approx(min(times), rel=1e-9) or result.best.network == min(
+        w.network for w in result.ways
+    )
     for way in result.ways:
         assert way.bound <= way.sum * (1 + 1e-12)
         assert way.bound <= way.expected * (1 + 1e-12)

@@ -220,7 +220,9 @@ def test_compute_bound_of_one_chip_is_model_flops_over_peak():
 
 def test_recomputation_of_a_gather_bound_pipeline_is_no_faster():
     """Which stage is fullest depends on what is kept for the backward pass; the time of the update must not."""
-    of = problem_of(Question(architecture("gemma-3-1b"), slice_of("v5e:4x4"), batch=64 * 512, seq=512, batch_within=0.5))
+    of = problem_of(
+        Question(architecture("gemma-3-1b"), slice_of("v5e:4x4"), batch=64 * 512, seq=512, batch_within=0.5)
+    )
     half = {"fsdp": 2, "pipeline": 2}
     plan = Plan({**dict.fromkeys(MESH_AXES, 1), "fsdp": 4, "pipeline": 4}, (half, half), 6, 1)
     times = [estimate(of, replace(plan, remat=p)).step.expected for p in POLICIES]
