@@ -223,8 +223,14 @@ def evaluate(problem: Problem, the_plan: Plan, *, traced: bool = False) -> Step:
     )
     memory = memory_of(compiled, values, the_plan.remat, microbatches, inner["pipeline"])
     calibration = problem.calibration
+    overlap: Mapping[str, Number] = calibration.overlap
+    overhead: Number = calibration.step_overhead
+    if traced:
+        told = f"calibration: {calibration.name}"
+        overlap = {kind: given(share, f"overlap_{kind}", "", told) for kind, share in overlap.items()}
+        overhead = given(overhead, "step overhead", "s", told)
     result = step(
-        evaluated, rates, links, calibration.overlap, calibration.step_overhead, the_plan.remat, microbatches,
+        evaluated, rates, links, overlap, overhead, the_plan.remat, microbatches,
         inner["pipeline"], memory, states_of(compiled, values, inner["pipeline"]),
     )  # fmt: skip
     # axes of one way are in the algebra, not in what a person wants to read
