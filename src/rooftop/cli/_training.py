@@ -64,7 +64,7 @@ def show(answer: Any, as_json: bool, explain: str | None, depth: int) -> None:
     if explain is None:
         emit(answer_json(answer), lambda: answer_text(answer), as_json)
         return
-    explanation = explain_estimate(answer.best, explain, depth)
+    explanation = explain_estimate(answer.best, explain, depth, question=answer.question)
     emit(
         {**answer_json(answer), "explanation": explanation_json(explanation)},
         lambda: explanation_text(explanation),

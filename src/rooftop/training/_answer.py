@@ -75,6 +75,7 @@ class Estimate:
 class Answer:
     """What `rooftop plan` and `rooftop step` say."""
 
+    question: Question
     best: Estimate
     alternatives: tuple[Estimate, ...]
     reasons: tuple[str, ...]
@@ -153,6 +154,7 @@ def plan(
     estimates = [estimate(problem, f.plan) for f in outcome.found]
     best = estimates[0]
     return Answer(
+        question=question,
         best=best,
         alternatives=tuple(estimates[1:]),
         reasons=tuple(why_slower(best, e) for e in estimates[1:]),
@@ -166,7 +168,7 @@ def step_of(question: Question, the_plan: Plan) -> Answer:
     """The same for one plan that the user names."""
     problem = problem_of(question)
     best = estimate(problem, the_plan)
-    return Answer(best, (), (), run_of(question, best), None, assumptions(question, best))
+    return Answer(question, best, (), (), run_of(question, best), None, assumptions(question, best))
 
 
 def estimate(problem: Problem, the_plan: Plan) -> Estimate:
@@ -280,8 +282,11 @@ def _traced_rates(problem: Problem, rates: Rates) -> Rates:
     )
 
 
-def explain_estimate(best: Estimate, quantity: str, depth: int = 2) -> Explanation:
-    """Explain a quantity of an estimate: formula, substitution, value, source, down to `depth` levels."""
+def explain_estimate(best: Estimate, quantity: str, depth: int = 2, *, question: Question | None = None) -> Explanation:
+    """Explain a quantity of an estimate: formula, substitution, value, source, down to `depth` levels.
+
+    With the question behind it also the quantities of the run: run.seconds, run.chip_hours, run.usd.
+    """
     result = evaluate(best.problem, best.plan, traced=True)
     known: dict[str, Any] = {
         "step_seconds": result.expected,
@@ -301,6 +306,9 @@ def explain_estimate(best: Estimate, quantity: str, depth: int = 2) -> Explanati
     known["tokens_per_second_per_chip"] = named(
         tokens / (result.expected * chips), "tokens_per_second_per_chip", "tokens/s"
     )
+    known |= {part.name: named(part.seconds, part.name, "s") for part in result.parts}
+    if question is not None and question.tokens is not None:
+        known |= _traced_run(question, best, result.expected, tokens, flops)
     if quantity not in known:
         raise InputError(
             f"cannot explain {quantity!r}{nearest(quantity, known)}; choose one of {', '.join(known)}", field="explain"
@@ -309,6 +317,23 @@ def explain_estimate(best: Estimate, quantity: str, depth: int = 2) -> Explanati
     if not isinstance(value, Traced):
         value = given(float(value), quantity)
     return explain(value, depth)
+
+
+def _traced_run(
+    question: Question, best: Estimate, step_seconds: Number, batch: Number, flops: Number
+) -> dict[str, Number]:
+    assert question.tokens is not None
+    tokens = given(question.tokens, "tokens", "tokens", "of the whole run")
+    seconds = run_seconds(tokens, batch, step_seconds)
+    where = best.problem.slice
+    hours = chip_hours(seconds, given(where.chips, "chips", "", f"all of {where.name}, used or not"))
+    result = {"run.seconds": seconds, "run.chip_hours": hours, "run.flops": run_flops(flops, tokens)}
+    price = price_of(question)
+    if price is not None:
+        listed = where.chip.price
+        source = f"{listed.source}, {listed.date}" if question.price is None and listed is not None else "as given"
+        result["run.usd"] = cost(hours, given(price, "price", "USD/h", source))
+    return result
 
 
 def run_of(question: Question, best: Estimate) -> Run | None:

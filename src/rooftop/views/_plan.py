@@ -106,6 +106,7 @@ def _summary(answer: Answer) -> RenderableType:
     bound_mfu, expected_mfu = e.mfu
     rows = [
         ("step", f"{format_seconds(e.step.expected)} expected, {format_seconds(e.step.bound)} bound ({e.bottleneck})"),
+        ("bounds", ", ".join(f"{n} {format_seconds(s)}" for n, s in sorted(e.step.resources.items(), key=lambda r: -float(r[1])) if s > 0)),
         ("MFU", f"{expected_mfu:.1%} expected, {bound_mfu:.1%} at the bound"),
         ("throughput", f"{e.tokens_per_second_per_chip:,.0f} tokens/s on each of {e.plan.chips:,} chips"
          + (f" ({e.problem.slice.chips - e.plan.chips:,} idle)" if e.plan.chips < e.problem.slice.chips else "")),
