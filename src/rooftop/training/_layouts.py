@@ -53,7 +53,7 @@ class Layouts:
 def layouts(zero: int) -> Layouts:
     """The rules for ZeRO stage 1, 2 or 3 on the fsdp axis (Rajbhandari et al., 2020, section 5)."""
     model: Mapping[str, tuple[str, ...]] = {
-        "F": TENSOR, "K": ("tensor_kv",), "G": ("tensor_q",), "V": TENSOR, "E": ("expert",),
+        "F": TENSOR, "Fs": TENSOR, "K": ("tensor_kv",), "G": ("tensor_q",), "V": TENSOR, "E": ("expert",),
     }  # fmt: skip
     split = {**model, "D": SHARDED}
     inner = {**model, "B": BATCH, "T": ("context",), "S": ("context",), "C": (*BATCH, "context")}
@@ -61,8 +61,11 @@ def layouts(zero: int) -> Layouts:
         rules={
             "residual": {"B": BATCH, "T": ("context", *TENSOR)},
             "inner": inner,
+            # tokens on their way to experts and back, and inside of them
+            "slots": {"E": ("expert",), "C": ("data", "fsdp", "context", *TENSOR)},
             "expert": {"E": ("expert",), "C": ("data", "fsdp", "context"), "F": TENSOR},
             "weight": split if zero == 3 else model,
+            "expert_weight": split if zero == 3 else model,
             "weight_use": model,
             "gradient": split if zero >= 2 else model,
             "optimizer": split,
