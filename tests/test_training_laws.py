@@ -20,7 +20,7 @@ from rooftop.training import (
     explain_estimate,
     problem_of,
 )
-from rooftop.training._answer import evaluate
+from rooftop.training._evaluate import evaluate
 from rooftop.training._search import search
 from rooftop.transformer import architecture
 

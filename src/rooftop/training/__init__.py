@@ -1,16 +1,6 @@
 """Training: step time, memory, schedules, the plan search, run time and cost."""
 
-from rooftop.training._answer import (
-    Answer,
-    Estimate,
-    Question,
-    estimate,
-    explain_estimate,
-    named_plan,
-    plan,
-    problem_of,
-    step_of,
-)
+from rooftop.training._answer import Answer, named_plan, plan, step_of
 from rooftop.training._critical import (
     axis_bandwidth,
     best_split,
@@ -20,8 +10,11 @@ from rooftop.training._critical import (
     slice_critical_batch,
     tensor_limit,
 )
+from rooftop.training._evaluate import Estimate, estimate
+from rooftop.training._explain import explain_estimate
 from rooftop.training._layouts import MESH_AXES, ZERO_STAGES, layouts
 from rooftop.training._plan import Plan, Problem
+from rooftop.training._question import Question, problem_of
 from rooftop.training._recipe import RECIPES, Recipe, recipe
 from rooftop.training._remat import POLICIES, Remat, remat
 from rooftop.training._run import (
