@@ -12,6 +12,7 @@ from rooftop.training._critical import (
 )
 from rooftop.training._evaluate import Estimate, estimate
 from rooftop.training._explain import explain_estimate
+from rooftop.training._file import read_plan
 from rooftop.training._layouts import MESH_AXES, ZERO_STAGES, layouts
 from rooftop.training._plan import Plan, Problem
 from rooftop.training._question import Question, problem_of
@@ -63,6 +64,7 @@ __all__ = [
     "network_intensity",
     "plan",
     "problem_of",
+    "read_plan",
     "recipe",
     "remat",
     "run_flops",
