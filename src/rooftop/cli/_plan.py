@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from rooftop.cli._common import INTEGER, SIZES
+from rooftop.cli._common import INTEGER, SIZES, emit
 from rooftop.cli._training import question_of, show, training_options
 
 
@@ -16,6 +16,7 @@ from rooftop.cli._training import question_of, show, training_options
 Examples:
   rooftop plan llama-3-70b --on v5p:16x20x28 --batch 4M --seq 4096 --tokens 15T
   rooftop plan llama-3-8b --on h100:256 --fix tensor=8 --explain step_seconds
+  rooftop plan llama-3-70b --on h100 --batch 4M --scale 64..4096
   rooftop plan ./config.json --on v5e:16x16 --batch 1M --remat full --json
 """,
 )
@@ -29,6 +30,7 @@ Examples:
     "--zero", multiple=True, type=click.IntRange(1, 3), help="ZeRO stages of the fsdp axis to try.  [default: all]"
 )
 @click.option("--microbatches", type=INTEGER, help="Fix the number of microbatches.")
+@click.option("--scale", metavar="A..B", help="Strong scaling over numbers of chips: 64..16384, or 64,96,128.")
 @click.option("--alternatives", default=5, show_default=True, type=click.IntRange(0, 100), help="Runners-up to show.")
 def command(
     model: str,
@@ -40,6 +42,7 @@ def command(
     remat: tuple[str, ...],
     zero: tuple[int, ...],
     microbatches: int | None,
+    scale: str | None,
     alternatives: int,
     **options: Any,
 ) -> None:
@@ -48,7 +51,9 @@ def command(
     MODEL is a name of the catalogue, the path of a config.json or of its folder, or numbers:
     layers=48,d_model=6144,heads=64,d_ff=24576,vocab=51200.
     """
-    from rooftop.training import POLICIES, ZERO_STAGES, Limits, plan
+    from rooftop import training
+    from rooftop.training import POLICIES, ZERO_STAGES, Limits
+    from rooftop.views._plan import curve_json, curve_text
     from rooftop.views._progress import progress_bar
 
     question = question_of(model, where, **options)
@@ -58,5 +63,11 @@ def command(
         microbatches=microbatches,
     )
     with progress_bar("searching plans", quiet=as_json) as advance:
-        answer = plan(question, fixed=fix, limits=limits, keep=alternatives + 1, progress=advance)
-    show(answer, as_json, explain, depth)
+        if scale is not None:
+            curve = training.scale(question, training.chip_counts(scale), limits=limits, progress=advance)
+        else:
+            answer = training.plan(question, fixed=fix, limits=limits, keep=alternatives + 1, progress=advance)
+    if scale is not None:
+        emit(curve_json(curve), lambda: curve_text(curve), as_json)
+    else:
+        show(answer, as_json, explain, depth)

@@ -29,6 +29,7 @@ from rooftop.training._run import (
     seconds_at,
     utilisation,
 )
+from rooftop.training._scale import Curve, Point, chip_counts, scale
 from rooftop.training._search import Limits, Outcome
 from rooftop.training._step import Part, Step
 
@@ -38,11 +39,13 @@ __all__ = [
     "RECIPES",
     "ZERO_STAGES",
     "Answer",
+    "Curve",
     "Estimate",
     "Limits",
     "Outcome",
     "Part",
     "Plan",
+    "Point",
     "Problem",
     "Question",
     "Recipe",
@@ -52,6 +55,7 @@ __all__ = [
     "axis_bandwidth",
     "best_split",
     "checkpoint_bytes",
+    "chip_counts",
     "chip_hours",
     "communicated_bytes",
     "cost",
@@ -69,6 +73,7 @@ __all__ = [
     "remat",
     "run_flops",
     "run_seconds",
+    "scale",
     "seconds_at",
     "slice_critical_batch",
     "step_of",
