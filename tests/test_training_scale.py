@@ -7,9 +7,9 @@ import json
 import pytest
 
 from rooftop.cli import run
-from rooftop.errors import InputError
+from rooftop.errors import InputError, NoAnswer
 from rooftop.hardware import slice_of
-from rooftop.training import Question, chip_counts, scale
+from rooftop.training import Question, Wish, chip_counts, fewest, plan, scale
 from rooftop.training._scale import slices_of
 from rooftop.transformer import architecture
 
@@ -62,3 +62,42 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert [p["chips"] for p in data["points"]] == [4, 8, 16]
     assert run(["plan", SMALL, "--on", "h100", "--batch", "64k", "--seq", "1024", "--scale", "4..16"]) == 0
     assert "bends" in capsys.readouterr().out.replace("does not bend", "bends")
+
+
+def test_fewest_chips_for_a_deadline() -> None:
+    question = Question(architecture("llama-3-8b"), slice_of("h100"), batch=1e6, tokens=1e11)
+    answer = fewest(question, Wish(seconds=86400), keep=1)
+    assert answer.run is not None
+    assert answer.run.seconds <= 86400
+    half = answer.question.slice.chips // 2
+    smaller = plan(Question(architecture("llama-3-8b"), slice_of(f"h100:{half}"), batch=1e6, tokens=1e11), keep=1)
+    assert smaller.run is not None
+    assert smaller.run.seconds > 86400
+
+
+def test_budgets_and_deadlines_that_cannot_be_met() -> None:
+    question = Question(architecture("llama-3-8b"), slice_of("h100"), batch=1e6, tokens=1e11)
+    with pytest.raises(NoAnswer, match="USD are wanted"):
+        fewest(question, Wish(usd=10), keep=1)
+    with pytest.raises(InputError, match="--tokens"):
+        fewest(Question(architecture("llama-3-8b"), slice_of("h100")), Wish(usd=10))
+    with pytest.raises(InputError, match="--price"):
+        fewest(Question(architecture("llama-3-8b"), slice_of("h200"), tokens=1e12), Wish(usd=10))
+    with pytest.raises(NoAnswer, match="h100:16 takes"):
+        fewest(
+            Question(architecture("llama-3-8b"), slice_of("h100:16"), batch=1e6, tokens=1e12),
+            Wish(seconds=3600),
+            keep=1,
+        )
+
+
+def test_chips_days_and_budget_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "llama-3-8b", "--on", "h100", "--batch", "1M", "--tokens", "100B"]
+    assert run([*words, "--chips", "16", "--days", "30", "--budget", "2M", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["slice"] == "h100:16"
+    assert data["run"]["usd"] <= 2e6
+    assert run([*words, "--days", "1", "--scale", "4..8"]) == 2
+    assert "without it" in capsys.readouterr().err
+    assert run([*words, "--days", "soon"]) == 2
+    assert "--days" in capsys.readouterr().err

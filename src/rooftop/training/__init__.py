@@ -29,7 +29,7 @@ from rooftop.training._run import (
     seconds_at,
     utilisation,
 )
-from rooftop.training._scale import Curve, Point, chip_counts, scale
+from rooftop.training._scale import Curve, Point, Wish, chip_counts, fewest, scale
 from rooftop.training._search import Limits, Outcome
 from rooftop.training._step import Part, Step
 
@@ -52,6 +52,7 @@ __all__ = [
     "Remat",
     "Run",
     "Step",
+    "Wish",
     "axis_bandwidth",
     "best_split",
     "checkpoint_bytes",
@@ -62,6 +63,7 @@ __all__ = [
     "critical_batch",
     "estimate",
     "explain_estimate",
+    "fewest",
     "largest_model",
     "layouts",
     "named_plan",

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 from rooftop.errors import InputError, NoAnswer
 from rooftop.hardware import Slice, Torus, slice_of, standard_slices
-from rooftop.training._answer import grown_parts, plan
+from rooftop.training._answer import Answer, grown_parts, plan
 from rooftop.training._evaluate import Estimate
-from rooftop.training._question import Question
+from rooftop.training._question import Question, price_of
 from rooftop.training._search import Limits
+from rooftop.units import format_seconds, format_usd
 
 _MOST_POINTS = 24
 #: The curve bends where a chip does less than this part of what it does at its best.
@@ -112,3 +113,72 @@ def scale(
             grown = grown_parts(top.best, bend.best)
             why = ", ".join(f"{name} +{seconds / step:.0%} of the step" for seconds, name in grown)
     return Curve(question, tuple(points), bend, why)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a run may take: seconds, USD; None for no limit."""
+
+    seconds: float | None = None
+    usd: float | None = None
+
+    def misses(self, answer: Answer) -> str:
+        """Why an answer does not meet the wish; empty if it does."""
+        run = answer.run
+        if run is None:
+            return "the run has no length"
+        reasons = []
+        if self.seconds is not None and run.seconds > self.seconds:
+            reasons.append(f"takes {format_seconds(run.seconds)} where {format_seconds(self.seconds)} are wanted")
+        if self.usd is not None and run.usd is not None and run.usd > self.usd:
+            reasons.append(f"costs {format_usd(run.usd)} where {format_usd(self.usd)} are wanted")
+        return " and ".join(reasons)
+
+
+def fewest(
+    question: Question,
+    wish: Wish,
+    *,
+    limits: Limits | None = None,
+    keep: int = 6,
+    progress: Callable[[float], None] | None = None,
+) -> Answer:
+    """The answer on the smallest standard slice of the question's chip whose run meets the wish.
+
+    A question about a slice of several chips is about that slice. Raises NoAnswer with the nearest miss.
+    """
+    if question.tokens is None:
+        raise InputError("a deadline or a budget needs the length of the run; give --tokens", field="tokens")
+    if wish.usd is not None and price_of(question) is None:
+        raise InputError(
+            f"no price is known for {question.slice.chip.name}; give --price with --budget", field="budget"
+        )
+    only = question.slice.chips > 1
+    names = [question.slice.name] if only else standard_slices(question.slice.chip.name)
+    nearest_miss, closest = "", float("inf")
+    for done, name in enumerate(names):
+        try:
+            where = question.slice if only else slice_of(name)
+            answer = plan(replace(question, slice=where), limits=limits, keep=keep)
+        except NoAnswer:
+            if only:
+                raise
+            continue
+        finally:
+            if progress is not None:
+                progress((done + 1) / len(names))
+        missing = wish.misses(answer)
+        if not missing:
+            return answer
+        assert answer.run is not None
+        excess = max(
+            answer.run.seconds / wish.seconds if wish.seconds else 0.0,
+            (answer.run.usd or 0.0) / wish.usd if wish.usd else 0.0,
+        )
+        if excess < closest:
+            nearest_miss, closest = f"{where.name} {missing}", excess
+    raise NoAnswer(
+        f"no {'plan' if only else 'standard slice of ' + question.slice.chip.name} trains {question.model.name} so:"
+        f" {nearest_miss or 'it fits on none'}; allow more time or money, or take another chip",
+        field="days",
+    )
