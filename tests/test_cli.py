@@ -167,7 +167,8 @@ def test_bad_input_gets_one_line(words: list[str], says: str, capsys: pytest.Cap
         (json.dumps({**LLAMA, "num_hidden_layers": 10**9}), "layers"),
         (json.dumps({**LLAMA, "num_attention_heads": 7}), "heads"),
         (json.dumps({**LLAMA, "tie_word_embeddings": "yes"}), "tie_word_embeddings"),
-        (json.dumps({**LLAMA, "kv_lora_rank": 512}), "kv_lora_rank"),
+        (json.dumps({**LLAMA, "kv_lora_rank": 512}), "qk_nope_head_dim"),
+        (json.dumps({**LLAMA, "model_type": "unheard_of", "quantum_heads": 3}), "quantum_heads"),
         (" " * 2_000_000, "bytes"),
     ],
 )
