@@ -294,3 +294,47 @@ def test_html(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "TPU v5e" in path.read_text()
     capsys.readouterr()
     assert "cannot write" in refused(capsys, "chip", "v5e", "--html", str(tmp_path / "no" / "page.html"))
+
+
+def test_a_saved_plan_is_the_same_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["llama-3-8b", "--on", "h100:16", "--batch", "1M"]
+    saved = answer(capsys, "plan", *words)
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(saved))
+    again = answer(capsys, "step", *words, "--plan", str(path))
+    assert again["best"] == saved["best"]
+    del saved["best"]["placement"]
+    path.write_text(json.dumps(saved["best"]))
+    placed = answer(capsys, "step", *words, "--plan", str(path))["best"]
+    assert placed["step_seconds"] == saved["best"]["step_seconds"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"mesh": None}, "object"),
+        ({"mesh": {"tensro": 2}}, "did you mean tensor"),
+        ({"mesh": {"tensor": "2"}}, "not a number of ways"),
+        ({"mesh": {"tensor": 3}}, "does not divide"),
+        ({"remat": "some"}, "remat"),
+        ({"zero": 9}, "ZeRO"),
+        ({"microbatches": 0}, "microbatches"),
+        ({"placement": []}, "placement"),
+        ({"placement": [{"factors": {"tensor": 99}}, {}]}, "placement"),
+    ],
+)
+def test_a_broken_plan_file(
+    change: dict[str, Any], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({"mesh": {"fsdp": 16}, **change}))
+    assert says in refused(capsys, "step", "llama-3-8b", "--on", "h100:16", "--batch", "1M", "--plan", str(path))
+
+
+def test_step_wants_one_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "one plan" in refused(capsys, "step", "llama-3-8b", "--on", "h100:16")
+    assert "cannot read" in refused(
+        capsys, "step", "llama-3-8b", "--on", "h100:16", "--plan", str(tmp_path / "none.json")
+    )
+    (tmp_path / "x.json").write_text("{")
+    assert "not JSON" in refused(capsys, "step", "llama-3-8b", "--on", "h100:16", "--plan", str(tmp_path / "x.json"))

@@ -24,7 +24,14 @@ FORMULAS = [
 
 
 def test_there_are_formulas_in_every_room():
-    assert {f.__name__ for f in FORMULAS} >= {"math_seconds", "memory_seconds", "gather_seconds", "utilisation", "cost", "optimizer_seconds"}
+    assert {f.__name__ for f in FORMULAS} >= {
+        "math_seconds",
+        "memory_seconds",
+        "gather_seconds",
+        "utilisation",
+        "cost",
+        "optimizer_seconds",
+    }
 
 
 @pytest.mark.parametrize("function", FORMULAS, ids=lambda f: f.__name__)
@@ -42,7 +49,9 @@ def test_every_formula_gives_one_value_in_four_arithmetics(function, data):
 
     symbols = [sympy.Symbol(name, positive=True) for name in names]
     expression = function(*symbols)
-    assert float(expression.subs(dict(zip(symbols, map(sympy.Float, numbers), strict=True)))) == pytest.approx(plain, rel=1e-9)
+    assert float(expression.subs(dict(zip(symbols, map(sympy.Float, numbers), strict=True)))) == pytest.approx(
+        plain, rel=1e-9
+    )
 
     traced = function(*(quantity(n, name) for n, name in zip(numbers, names, strict=True)))
     assert isinstance(traced, Traced)

@@ -28,7 +28,18 @@ from rooftop.roofline import (
 )
 
 LINK = 4.5e10  # v5e, one link one way
-SLICES = ("v5e:4x4", "v5e:8x16", "v5e:16x16", "v5p:4x4x4", "v5p:2x2x4", "v5p:4x4x8*2", "h100:8", "h100:64", "gb200:144", "v5e:4x8*4")
+SLICES = (
+    "v5e:4x4",
+    "v5e:8x16",
+    "v5e:16x16",
+    "v5p:4x4x4",
+    "v5p:2x2x4",
+    "v5p:4x4x8*2",
+    "h100:8",
+    "h100:64",
+    "gb200:144",
+    "v5e:4x8*4",
+)
 
 
 def timed(kind, bytes, axes, where):
@@ -54,7 +65,10 @@ def test_an_open_line_has_one_link_at_its_end():
 
 
 def test_two_sides_together_have_the_links_of_both():
-    one, two = timed("all_gather", 1e9, {"X": 16}, "v5e:16x16"), timed("all_gather", 1e9, {"X": 16, "Y": 16}, "v5e:16x16")
+    one, two = (
+        timed("all_gather", 1e9, {"X": 16}, "v5e:16x16"),
+        timed("all_gather", 1e9, {"X": 16, "Y": 16}, "v5e:16x16"),
+    )
     assert two.seconds == pytest.approx(one.seconds / 2, rel=1e-9)
 
 
@@ -120,7 +134,9 @@ def test_bound_below_schedule_and_below_expected(drawn, bytes, kind):
     where, placement = drawn
     physics = collective_seconds(kind, bytes, group(placement, ["X"]))
     schedule = collective_seconds(kind, bytes, group(placement, ["X"], whole_shards=True))
-    expected = collective_seconds(kind, bytes, group(placement, ["X"], calibration_for(where.chip.name, where.chip.family)))
+    expected = collective_seconds(
+        kind, bytes, group(placement, ["X"], calibration_for(where.chip.name, where.chip.family))
+    )
     assert physics <= schedule * (1 + 1e-12)
     assert physics <= expected * (1 + 1e-12)
     assert collective_seconds(kind, bytes, group(placement, ["X"], ideal())) == pytest.approx(physics)
@@ -143,7 +159,9 @@ def test_an_all_reduce_is_a_reduce_scatter_and_a_gather_or_faster_by_switches(dr
 def test_more_bandwidth_is_never_slower(drawn, bytes, factor, kind):
     _, placement = drawn
     for d, dimension in enumerate(placement.dimensions):
-        faster = [replace(x, bandwidth=x.bandwidth * factor) if i == d else x for i, x in enumerate(placement.dimensions)]
+        faster = [
+            replace(x, bandwidth=x.bandwidth * factor) if i == d else x for i, x in enumerate(placement.dimensions)
+        ]
         before = collective_seconds(kind, bytes, group(placement, ["X"]))
         after = collective_seconds(kind, bytes, group(replace(placement, dimensions=tuple(faster)), ["X"]))
         assert after <= before * (1 + 1e-12), dimension
@@ -174,7 +192,10 @@ def test_what_enters_a_chip_is_the_share_of_the_others(drawn):
     """No schedule brings (n-1)/n of the array into a chip faster than all of its links together."""
     where, placement = drawn
     g = group(placement, ["X"])
-    fastest = sum(2 * len(lv.dims) * lv.link_bandwidth if isinstance(lv, Torus) else lv.bandwidth * where.chips for lv in where.levels)
+    fastest = sum(
+        2 * len(lv.dims) * lv.link_bandwidth if isinstance(lv, Torus) else lv.bandwidth * where.chips
+        for lv in where.levels
+    )
     assert g.gather_rate >= (g.size - 1) / g.size / fastest * (1 - 1e-12)
 
 
@@ -196,7 +217,9 @@ def test_arrays_of_placements_are_timed_like_each_of_them(drawn, kind):
         chosen.order,
     )  # fmt: skip
     many = np.broadcast_to(collective_seconds(kind, 1e8, group(together, ["X"])), (len(every),))
-    assert many.tolist() == pytest.approx([float(collective_seconds(kind, 1e8, group(p, ["X"]))) for p in every], rel=1e-12)
+    assert many.tolist() == pytest.approx(
+        [float(collective_seconds(kind, 1e8, group(p, ["X"]))) for p in every], rel=1e-12
+    )
 
 
 @pytest.mark.parametrize(
@@ -207,7 +230,9 @@ def test_placements_equal_a_plain_enumeration(used, mesh):
     def ways(n):
         return [f for f in itertools.product(range(1, n + 1), repeat=len(mesh)) if math.prod(f) == n]
 
-    truth = {rows for rows in itertools.product(*map(ways, used)) if tuple(map(math.prod, zip(*rows, strict=True))) == mesh}
+    truth = {
+        rows for rows in itertools.product(*map(ways, used)) if tuple(map(math.prod, zip(*rows, strict=True))) == mesh
+    }
     index, factors = placements(used, np.array([mesh]))
     found = [tuple(map(tuple, f)) for f in factors.tolist()]
     assert set(found) == truth

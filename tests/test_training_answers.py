@@ -35,7 +35,9 @@ def test_a_named_plan_has_the_mesh_and_the_schedule_that_were_named():
 def test_a_plan_found_is_the_plan_named():
     asked = question(SMALL, "v5e:2x4", batch=64 * 1024, seq=1024)
     best = plan(asked, keep=1).best
-    named = named_plan(asked, best.plan.mesh, microbatches=best.plan.microbatches, remat=best.plan.remat, zero=best.plan.zero)
+    named = named_plan(
+        asked, best.plan.mesh, microbatches=best.plan.microbatches, remat=best.plan.remat, zero=best.plan.zero
+    )
     assert step_of(asked, named).best.seconds_per_token == pytest.approx(best.seconds_per_token, rel=1e-9)
 
 
@@ -206,8 +208,16 @@ def golden(name, text):
 
 
 QUESTIONS = {
-    "tpu": (question("llama-3-8b", "v5e:16x16", batch=1e6, tokens=1e12), {"fsdp": 64, "tensor": 4}, {"remat": "selective"}),
-    "gpu": (question("llama-3-70b", "h100:64", batch=1e6, seq=8192), {"fsdp": 4, "tensor": 8, "pipeline": 2}, {"remat": "full", "zero": 1}),
+    "tpu": (
+        question("llama-3-8b", "v5e:16x16", batch=1e6, tokens=1e12),
+        {"fsdp": 64, "tensor": 4},
+        {"remat": "selective"},
+    ),
+    "gpu": (
+        question("llama-3-70b", "h100:64", batch=1e6, seq=8192),
+        {"fsdp": 4, "tensor": 8, "pipeline": 2},
+        {"remat": "full", "zero": 1},
+    ),
 }
 
 

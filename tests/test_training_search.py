@@ -45,9 +45,7 @@ def microbatchings(of, groups):
         near.add((m, max(1, round(target / (groups * m)))))
     for b in SEQUENCES:
         near.add((max(1, round(target / (groups * b))), b))
-    return sorted(
-        (m, b) for m, b in near if abs(groups * m * b - target) <= of.batch_within * target + 1e-6
-    )
+    return sorted((m, b) for m, b in near if abs(groups * m * b - target) <= of.batch_within * target + 1e-6)
 
 
 def every_plan(of, limits, fixed):
@@ -126,11 +124,13 @@ def test_a_model_with_two_kinds_of_layers_and_an_odd_number_of_them():
     of = tightened(problem_of(Question(model, slice_of("v5e:2x4"), batch=12 * 256, seq=256, batch_within=0.2)), 0.9e9)
     limits, fixed = Limits(zero=(3, 1), remat=("none", "full")), {"context": 1, "data": 1}
     truth, _ = brute_force(of, limits, fixed)
-    assert [f.seconds_per_token for f in search(of, fixed, keep=8, limits=limits).found] == pytest.approx(truth[:8], rel=1e-9)
+    assert [f.seconds_per_token for f in search(of, fixed, keep=8, limits=limits).found] == pytest.approx(
+        truth[:8], rel=1e-9
+    )
 
 
 # shrinking a search takes long and explains little
-@settings(max_examples=25, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=15, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
 @given(
     where=st.sampled_from(["v5e:2x2", "h100:4", "h100:6", "v5e:2x4", "v5e:2x2*2", "v5p:2x2x2", "h100:16", "v6e:4x4"]),
     layers=st.integers(1, 6), d_model=st.sampled_from([128, 384, 2048]), kv_heads=st.sampled_from([1, 2, 6]),
@@ -146,7 +146,13 @@ def test_search_equals_brute_force_on_random_problems(
     calibration = ideal() if lossless else None
     of = tightened(problem(text, where, sequences, seq, batch_within=within, calibration=calibration), capacity)
     limits = Limits(zero=(zero,), remat=tuple(remat), least_used=0.75)
-    fixed = {} if of.slice.chips <= 4 else {"data": 1, "context": 1} if of.slice.chips < 16 else {"data": 1, "context": 1, "pipeline": 1}
+    fixed = (
+        {}
+        if of.slice.chips <= 4
+        else {"data": 1, "context": 1}
+        if of.slice.chips < 16
+        else {"data": 1, "context": 1, "pipeline": 1}
+    )
     truth, _ = brute_force(of, limits, fixed)
     found = [f.seconds_per_token for f in search(of, fixed, keep=keep, limits=limits).found]
     assert found == pytest.approx(truth[:keep], rel=1e-9)

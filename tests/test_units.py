@@ -50,14 +50,23 @@ def test_sizes_by_name():
     assert units.parse_sizes(" X = 4 , Y_2=1 ,") == {"X": 4, "Y_2": 1}
 
 
-@pytest.mark.parametrize("text", ["", ",", "X", "X=", "X=0", "X=-1", "X=1.5", "X=4,X=4", "1X=4", "X=4;Y=5", "X=nan", "X=4" * 2000])
+@pytest.mark.parametrize(
+    "text", ["", ",", "X", "X=", "X=0", "X=-1", "X=1.5", "X=4,X=4", "1X=4", "X=4;Y=5", "X=nan", "X=4" * 2000]
+)
 def test_sizes_that_are_refused(text):
     with pytest.raises(InputError) as refused:
         units.parse_sizes(text, "--mesh")
     assert_one_sentence(refused.value)
 
 
-PARSERS = (units.parse_count, units.parse_integer, units.parse_bytes, units.parse_seconds, units.parse_usd, units.parse_usd_per_hour)
+PARSERS = (
+    units.parse_count,
+    units.parse_integer,
+    units.parse_bytes,
+    units.parse_seconds,
+    units.parse_usd,
+    units.parse_usd_per_hour,
+)
 
 
 @pytest.mark.parametrize("parse", PARSERS)
@@ -92,7 +101,7 @@ def test_any_text_is_read_or_refused(text):
         try:
             value = parse(text)
         except InputError as error:
-            assert "\n" not in error.message  # noqa: PT017
+            assert "\n" not in error.message
         else:
             values = value.values() if isinstance(value, dict) else [value]
             assert all(math.isfinite(v) and v >= 0 for v in values)

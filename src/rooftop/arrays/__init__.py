@@ -3,7 +3,7 @@
 from rooftop.arrays._collective import KINDS, Collective, link_bytes
 from rooftop.arrays._notation import Expression, Term, parse, parse_array, show
 from rooftop.arrays._passes import resolve_program
-from rooftop.arrays._program import LocalOp, Move, ResolvedProgram, Step, fused_only, saved
+from rooftop.arrays._program import LocalOp, Move, ResolvedProgram, Step, fused_only, saved, weight_sharding
 from rooftop.arrays._reshard import reshard
 from rooftop.arrays._resolve import LocalEinsum, Resolution, Way, resolve
 from rooftop.arrays._size import Size
@@ -41,4 +41,5 @@ __all__ = [
     "saved",
     "shard",
     "show",
+    "weight_sharding",
 ]

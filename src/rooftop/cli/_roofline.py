@@ -19,8 +19,17 @@ Examples:
 @click.option("--on", "where", required=True, metavar="CHIP", help="A chip, or a hardware file.")
 @click.option("--sizes", type=SIZES, help="Sizes of axes that have none inline: B=512,D=8192.")
 @click.option("--dtype", help="Dtype of the arithmetic.  [default: the widest input]")
+@click.option(
+    "--memory",
+    default="hbm",
+    show_default=True,
+    type=click.Choice(["hbm", "fast", "host"]),
+    help="Where the operands are.",
+)
 @json_option
-def command(expression: str, where: str, sizes: dict[str, int] | None, dtype: str | None, as_json: bool) -> None:
+def command(
+    expression: str, where: str, sizes: dict[str, int] | None, dtype: str | None, memory: str, as_json: bool
+) -> None:
     """The roofline of one op on one chip: FLOPs, bytes, intensity, bound, what binds it, critical sizes."""
     from rooftop.arrays import parse
     from rooftop.hardware import slice_of
@@ -28,5 +37,5 @@ def command(expression: str, where: str, sizes: dict[str, int] | None, dtype: st
     from rooftop.views._roofline import roofline_json, roofline_text
 
     parsed = parse(expression)
-    result = op_roofline(parsed, sizes or {}, slice_of(where).chip, dtype=dtype)
+    result = op_roofline(parsed, sizes or {}, slice_of(where).chip, dtype=dtype, memory=memory)
     emit(roofline_json(result), lambda: roofline_text(parsed, result), as_json)

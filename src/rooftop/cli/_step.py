@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from rooftop.cli._common import INTEGER, SIZES
 from rooftop.cli._training import question_of, show, training_options
+from rooftop.errors import InputError
 
 
 @click.command(
@@ -16,11 +18,13 @@ from rooftop.cli._training import question_of, show, training_options
 Examples:
   rooftop step llama-3-70b --on v5p:8x16x16 --mesh fsdp=256,tensor=8 --batch 4M
   rooftop step llama-3-8b --on h100:64 --mesh fsdp=8,tensor=8 --remat full --explain memory
+  rooftop step llama-3-8b --on h100:64 --plan plan.json
 """,
 )
 @click.argument("model")
 @training_options
-@click.option("--mesh", type=SIZES, required=True, help="Ways of the mesh axes: fsdp=64,tensor=4.")
+@click.option("--mesh", type=SIZES, help="Ways of the mesh axes: fsdp=64,tensor=4.")
+@click.option("--plan", "file", type=click.Path(path_type=Path), help="A plan saved by --json, instead of --mesh.")
 @click.option(
     "--remat",
     default="none",
@@ -36,18 +40,25 @@ def command(
     as_json: bool,
     explain: str | None,
     depth: int,
-    mesh: dict[str, int],
+    mesh: dict[str, int] | None,
+    file: Path | None,
     remat: str,
     zero: int,
     microbatches: int | None,
     **options: Any,
 ) -> int:
     """Time, memory and cost of training MODEL under one plan, placed as well as it can be on the slice."""
-    from rooftop.training import named_plan, step_of
+    from rooftop.training import named_plan, read_plan, step_of
     from rooftop.units import format_bytes
 
     question = question_of(model, where, **options)
-    answer = step_of(question, named_plan(question, mesh, microbatches=microbatches, remat=remat, zero=zero))
+    if (mesh is None) == (file is None):
+        raise InputError("step needs one plan: give --mesh fsdp=64,tensor=4, or --plan FILE", field="mesh")
+    if file is not None:
+        the_plan = read_plan(file, question)
+    else:
+        the_plan = named_plan(question, mesh or {}, microbatches=microbatches, remat=remat, zero=zero)
+    answer = step_of(question, the_plan)
     show(answer, as_json, explain, depth)
     best = answer.best
     if best.fits:

@@ -16,6 +16,7 @@ from rooftop.roofline._network import Dimension, Group, Placement, dimensions, g
 from rooftop.roofline._ops import (
     all_reduce_seconds,
     all_to_all_seconds,
+    attention_intensity,
     collective_seconds,
     expected_op_seconds,
     gather_seconds,
@@ -29,6 +30,16 @@ from rooftop.roofline._ops import (
     serial_seconds,
 )
 from rooftop.roofline._placements import divisors, placements, placements_of, single_placements
+from rooftop.roofline._routes import (
+    first_byte_seconds,
+    gather_to_one_seconds,
+    hops_between,
+    host_load_seconds,
+    memory_bandwidth,
+    ports,
+    send_seconds,
+    stream_seconds,
+)
 
 __all__ = [
     "COLLECTIVES",
@@ -42,18 +53,24 @@ __all__ = [
     "WayTime",
     "all_reduce_seconds",
     "all_to_all_seconds",
+    "attention_intensity",
     "calibration_for",
     "collective_seconds",
     "collective_time",
     "dimensions",
     "divisors",
     "expected_op_seconds",
+    "first_byte_seconds",
     "gather_seconds",
+    "gather_to_one_seconds",
     "group",
+    "hops_between",
+    "host_load_seconds",
     "ideal",
     "intensity",
     "math_seconds",
     "matmul_time",
+    "memory_bandwidth",
     "memory_seconds",
     "natural_placement",
     "op_roofline",
@@ -62,7 +79,10 @@ __all__ = [
     "permute_seconds",
     "placements",
     "placements_of",
+    "ports",
     "ridge",
+    "send_seconds",
     "serial_seconds",
     "single_placements",
+    "stream_seconds",
 ]

@@ -24,6 +24,7 @@ from rooftop.roofline._ops import (
     serial_seconds,
 )
 from rooftop.roofline._placements import placements_of
+from rooftop.roofline._routes import memory_bandwidth
 from rooftop.units import dtype as canonical
 from rooftop.units import dtype_bytes
 
@@ -64,13 +65,15 @@ def arithmetic_dtype(arrays: tuple[Array, ...]) -> str:
 
 
 def op_roofline(
-    expression: Expression, sizes: Mapping[str, int], chip: Chip, *, dtype: str | None = None
+    expression: Expression, sizes: Mapping[str, int], chip: Chip, *, dtype: str | None = None, memory: str = "hbm"
 ) -> OpRoofline:
     """The roofline of an einsum (book, section 1): inputs are read once and the output is written once.
 
+    memory: where the operands are: hbm, fast (already in VMEM or SMEM) or host (streamed over PCIe).
     Raises InputError for axes without a size, and for dtypes that the chip does not have.
     """
     known = sizes_of(expression, sizes)
+    bandwidth = memory_bandwidth(chip, memory)
     arrays = [term.array for term in expression.inputs]
     output = expression.output.array
     compute = canonical(dtype) if dtype else arithmetic_dtype(tuple(arrays))
@@ -92,7 +95,7 @@ def op_roofline(
     read = float(sum(math.prod(known[i] for i in a.axes) * dtype_bytes(a.dtype) for a in arrays))
     bytes = read + outputs * dtype_bytes(output.dtype)
     calibration = calibration_for(chip.name, chip.family)
-    time_math, time_hbm = math_seconds(flops, rate), memory_seconds(bytes, chip.hbm_bandwidth)
+    time_math, time_hbm = math_seconds(flops, rate), memory_seconds(bytes, bandwidth)
     padded_flops = flops
     if matrix:
         tiles = ((rows, chip.tile[0]), (contracted, chip.tile[1]), (columns, chip.tile[2]))
@@ -102,15 +105,15 @@ def op_roofline(
     efficiency = calibration.matmul if matrix else calibration.vector
     return OpRoofline(
         chip=chip, dtype=compute, unit="matrix" if matrix else "vector", flops=flops, bytes=bytes,
-        intensity=intensity(flops, bytes), ridge=ridge(rate, chip.hbm_bandwidth), math=time_math, hbm=time_hbm,
+        intensity=intensity(flops, bytes), ridge=ridge(rate, bandwidth), math=time_math, hbm=time_hbm,
         vmem=memory_seconds(bytes, chip.fast_memory.bandwidth), fits_vmem=bytes <= chip.fast_memory.bytes,
         bound=overlapped_seconds(time_math, time_hbm), sum=serial_seconds(time_math, time_hbm),
         expected=expected_op_seconds(
-            padded_flops, bytes, rate * efficiency, chip.hbm_bandwidth * calibration.hbm, calibration.op_overhead
+            padded_flops, bytes, rate * efficiency, bandwidth * calibration.hbm, calibration.op_overhead
         ),
-        bottleneck="compute" if time_math >= time_hbm else "hbm",
+        bottleneck="compute" if time_math >= time_hbm else memory,
         critical={
-            axis: _critical(axis, known, flops, rate, [*arrays, output], chip.hbm_bandwidth) for axis in every
+            axis: _critical(axis, known, flops, rate, [*arrays, output], bandwidth) for axis in every
         },
         calibration=calibration,
     )  # fmt: skip

@@ -67,7 +67,17 @@ def calibration_for(chip_name: str, family: str) -> Calibration:
 def ideal() -> Calibration:
     """A calibration that achieves every peak and overlaps all that may be overlapped."""
     return Calibration(
-        "ideal", 1.0, 1.0, 1.0, {}, {}, 0.0, 0.0, {"prefetch": 1.0, "critical": 0.0}, 1.0, "no losses at all",
+        "ideal",
+        1.0,
+        1.0,
+        1.0,
+        {},
+        {},
+        0.0,
+        0.0,
+        {"prefetch": 1.0, "critical": 0.0},
+        1.0,
+        "no losses at all",
         reduction_gain=2.0,
     )
 

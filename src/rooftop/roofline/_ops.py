@@ -42,6 +42,15 @@ def ridge(peak: Number, bandwidth: Number) -> Number:
     return peak / bandwidth
 
 
+@formula("I_attention", "FLOP/byte", "book, section 4: queries, keys, values and outputs move once, scores never")
+def attention_intensity(queries: Number, keys: Number, group: Number) -> Number:
+    """Intensity of fused attention in 16 bits: `queries` (T) on `keys` (S), `group` (G) query heads a KV head.
+
+    4·T·S·G·K·H FLOPs over 2·(2·T·G + 2·S)·K·H bytes; without a causal mask.
+    """
+    return queries * keys * group / (queries * group + keys)
+
+
 def padded(size: Number, tile: float) -> Number:
     """`size` rounded up to whole tiles."""
     return ceil(size / tile) * tile

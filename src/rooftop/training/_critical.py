@@ -73,7 +73,9 @@ def traffic(strategy: str) -> Traffic:
             f"unknown strategy {strategy!r}{nearest(strategy, STRATEGIES)}; use one of {', '.join(STRATEGIES)}",
             field="strategy",
         )
-    resolved = resolve_program(two_matrix_mlp(), rules_of(strategy), {"B": 2**20, "D": 1024, "F": 4096}, {"X": 4, "Y": 4})
+    resolved = resolve_program(
+        two_matrix_mlp(), rules_of(strategy), {"B": 2**20, "D": 1024, "F": 4096}, {"X": 4, "Y": 4}
+    )
     bytes: dict[str, dict[str, list[Size]]] = {}
     flops: dict[str, list[Size]] = {}
     for phase, steps in (("forward", resolved.forward), ("backward", resolved.backward)):

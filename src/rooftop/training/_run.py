@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rooftop.formula import Number, formula
+from rooftop.training._failures import Goodput
 
 
 @formula("model FLOPs", "FLOP", "book, section 4: 6 FLOPs per parameter and token, attention on top")
@@ -37,9 +38,36 @@ def cost(hours: Number, usd_per_hour: Number) -> Number:
     return hours * usd_per_hour
 
 
+@formula("T_run", "s", "book, section 6: FLOPs over what the chips do at a utilisation")
+def seconds_at(flops: Number, chips: Number, peak: Number, mfu: Number) -> Number:
+    """Seconds of a run of `flops` on `chips` of `peak` FLOP/s at a model FLOPs utilisation."""
+    return flops / (chips * peak * mfu)
+
+
+@formula("checkpoints", "B", "book, section 4: what is kept of each layer for the backward pass")
+def checkpoint_bytes(tokens: Number, layers: Number, width: Number, values: Number, bytes: Number) -> Number:
+    """Bytes of `values` arrays [tokens, width] a layer, `bytes` an element."""
+    return tokens * layers * width * values * bytes
+
+
+@formula("P_max", "parameters", "book, section 5: weights and optimizer states on one chip, nothing else")
+def largest_model(hbm_bytes: Number, weight_bytes: Number, optimizer_bytes: Number) -> Number:
+    """Parameters that pure data parallelism can hold; bytes per parameter."""
+    return hbm_bytes / (weight_bytes + optimizer_bytes)
+
+
+@formula("energy", "J")
+def energy(seconds: Number, chips: Number, watts: Number) -> Number:
+    """Energy of the chips at their rated power (W); hosts, network and cooling come on top."""
+    return seconds * chips * watts
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A whole run at the expected step time. Idle chips of the slice are paid for as well."""
+    """A whole run at the expected step time, stretched by failures where those were asked about.
+
+    Idle chips of the slice are paid for as well. joules: of the chips alone.
+    """
 
     tokens: float
     steps: float
@@ -47,3 +75,5 @@ class Run:
     chip_hours: float
     usd: float | None
     flops: float
+    joules: float = 0.0
+    goodput: Goodput | None = None

@@ -44,13 +44,13 @@ class Outcome:
     """What a search found: the best plans that fit, one for each mesh, best first; and how large the space was.
 
     plans: those of the space that are settled, evaluated or proven to be slower or too large; placements of meshes that
-    were ruled out before they were placed are not counted. evaluated: points whose memory was computed.
+    were ruled out before they were placed are not counted. timed: plans whose time was computed, equal placements once.
     """
 
     found: list[Found]
     closest: Found | None  # the plan that needs the least memory
     plans: int
-    evaluated: int
+    timed: int
     seconds: float
 
 
@@ -320,7 +320,6 @@ def _evaluate(
             timed[zero, policy] = open_ & fits
             open_ = open_ & ~fits
             memory[zero, policy] = {**states, "bytes": bytes}
-            outcome.evaluated += int(valid.sum())
             _closest(outcome, meshes, microbatches, sequences, valid, bytes, policy, zero)
     useful = np.logical_or.reduce([t.any(axis=1) for t in timed.values()])
     # number meshes of which some plan fits, and place them
@@ -414,6 +413,7 @@ def _time(
                 evaluated, scene.rates, links, problem.calibration.overlap, problem.calibration.step_overhead,
                 policy, microbatches, inner["pipeline"], memory[zero, policy], memory[zero, policy], detail=False,
             ).expected  # fmt: skip
+            outcome.timed += int(timed[zero, policy].sum())
             per_token = np.where(timed[zero, policy], seconds / tokens, np.inf)
             column = np.argmin(per_token, axis=1)
             value = per_token[every, column]
@@ -475,9 +475,7 @@ def _distinct(
         PLACEMENT_ORDER,
     )
     columns: list[Any] = [index]
-    outer = {
-        tuple(dict.fromkeys("tensor" if a.startswith("tensor_") else a for a in axes)) for axes in scene.groups
-    }
+    outer = {tuple(dict.fromkeys("tensor" if a.startswith("tensor_") else a for a in axes)) for axes in scene.groups}
     for axes in sorted(outer):
         g = group(placed, axes)
         columns += [g.gather_rate, g.all_reduce_rate, g.all_to_all_rate, g.permute_rate, g.gather_latency]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rooftop.arrays import (
     Array,
@@ -22,6 +22,7 @@ from rooftop.arrays import (
     fused_only,
     resolve_program,
     shard,
+    weight_sharding,
 )
 from rooftop.formula import Number
 from rooftop.training._layouts import INNER_AXES, Layouts, layouts, outer_name
@@ -78,6 +79,9 @@ class Compiled:
     saved: Mapping[str, tuple[int, ...]]
     working: Mapping[str, tuple[tuple[tuple[int, float], ...], ...]]
     boundary: int  # bytes of the residual stream
+    own: Mapping[str, int] = field(
+        default_factory=dict
+    )  # sizes of axes that other programs of the model have otherwise
 
     @property
     def moving(self) -> frozenset[int]:
@@ -86,7 +90,8 @@ class Compiled:
 
     def evaluate(self, axes: Mapping[str, Number], mesh: Mapping[str, Number]) -> list[Number]:
         """The value of every distinct size."""
-        return [size(axes, mesh) for size in self.sizes]
+        known = {**axes, **self.own}
+        return [size(known, mesh) for size in self.sizes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +131,10 @@ def structure(model: Architecture, seq: int, zero: int, recipe: Recipe, *, fold:
     axes: dict[str, int] = {}
     for program in every:
         axes |= {n: s for n, s in program.axes.items() if isinstance(s, int)}
+    compiled = [
+        replace(c, own={n: s for n, s in p.axes.items() if isinstance(s, int) and s != axes[n]})
+        for c, p in zip(compiled, every, strict=True)
+    ]
     groups = {t.axes for c in compiled for t in (*c.transfers, *c.updates)} | {("pipeline",)}
     counts = {c.name: 1 for c in compiled} | {b.program.name: b.count for b in parts.blocks}
     return Structure(
@@ -153,11 +162,9 @@ def _resolve(program: Program, rules: Layouts) -> ResolvedProgram:
 def _divisible(program: Program, rules: Rules) -> Iterable[tuple[int, tuple[str, ...]]]:
     """(size, mesh axes) of every array axis that must divide evenly, in any layout that the array can have."""
     for array in program.arrays:
-        kinds = [array.layout]
-        if array.role == "weight":
-            kinds += ["weight_use", "gradient", "optimizer"]
-        for layout in kinds:
-            sharding = shard(replace(array, layout=layout), rules)
+        kinds = ("weight", "weight_use", "gradient", "optimizer") if array.role == "weight" else ("",)
+        for kind in kinds:
+            sharding = weight_sharding(array, rules, kind) if kind else shard(array, rules)
             for axis, names in zip(array.axes, sharding.axes, strict=True):
                 size = program.axes.get(axis)
                 if names and isinstance(size, int):
@@ -240,13 +247,7 @@ class _Compiler:
         return self.sum(self._block(a) for a in arrays)
 
     def _layout(self, weights: Iterable[Array], layout: str, bytes: float) -> tuple[int, ...]:
-        prefix = {w.name: w.layout.removesuffix("weight") for w in weights}
-        result = []
-        for w in weights:
-            row = f"{prefix[w.name]}{layout}"
-            sharding = shard(replace(w, layout=row if row in self.rules else layout), self.rules)
-            result.append(Size.of(w.axes, sharding.used, bytes))
-        return self.sum(result)
+        return self.sum(Size.of(w.axes, weight_sharding(w, self.rules, layout).used, bytes) for w in weights)
 
     def _works(self, steps: Iterable[object]) -> Iterable[Work]:
         """Kernels in order; the ops of a fused kernel are one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rooftop.training import Answer, Estimate, Run
+from rooftop.training import Answer, Curve, Estimate, Run
 from rooftop.units import format_bytes, format_count, format_seconds, format_usd
 from rooftop.views._terminal import bar, group, heading, lines, table
 
@@ -75,6 +75,15 @@ def run_json(run: Run) -> dict[str, Any]:
         "seconds": float(run.seconds),
         "chip_hours": float(run.chip_hours),
         "usd": None if run.usd is None else float(run.usd),
+        "joules": float(run.joules),
+        "goodput": None
+        if run.goodput is None
+        else {
+            "fraction": run.goodput.fraction,
+            "checkpoint_interval_seconds": run.goodput.interval_seconds,
+            "failures": run.goodput.failures,
+            "seconds_between_failures": run.goodput.system_seconds,
+        },
     }
 
 
@@ -106,6 +115,7 @@ def _summary(answer: Answer) -> RenderableType:
     bound_mfu, expected_mfu = e.mfu
     rows = [
         ("step", f"{format_seconds(e.step.expected)} expected, {format_seconds(e.step.bound)} bound ({e.bottleneck})"),
+        ("bounds", ", ".join(f"{n} {format_seconds(s)}" for n, s in sorted(e.step.resources.items(), key=lambda r: -float(r[1])) if s > 0)),
         ("MFU", f"{expected_mfu:.1%} expected, {bound_mfu:.1%} at the bound"),
         ("throughput", f"{e.tokens_per_second_per_chip:,.0f} tokens/s on each of {e.plan.chips:,} chips"
          + (f" ({e.problem.slice.chips - e.plan.chips:,} idle)" if e.plan.chips < e.problem.slice.chips else "")),
@@ -118,7 +128,11 @@ def _summary(answer: Answer) -> RenderableType:
         r = answer.run
         money = "" if r.usd is None else f", {format_usd(r.usd)}"
         rows.append(("run", f"{format_count(r.tokens)} tokens in {format_seconds(r.seconds)},"
-                            f" {r.steps:,.0f} steps, {r.chip_hours:,.0f} chip-hours{money}"))  # fmt: skip
+                            f" {r.steps:,.0f} steps, {r.chip_hours:,.0f} chip-hours{money}, {r.joules / 3.6e9:,.0f} MWh"))  # fmt: skip
+        if r.goodput is not None:
+            g = r.goodput
+            rows.append(("failures", f"goodput {g.fraction:.1%}: about {g.failures:,.0f} failures, one every"
+                         f" {format_seconds(g.system_seconds)}; a checkpoint every {format_seconds(g.interval_seconds)}"))  # fmt: skip
     return table("", ("", ""), rows)
 
 
@@ -168,4 +182,48 @@ def _runners_up(answer: Answer) -> RenderableType:
     return table(
         "Runners-up, each the best plan of its mesh, by time per token",
         ("mesh", ">chips", ">batch", ">step", ">MFU", ">memory", "why it loses"), rows,
+    )  # fmt: skip
+
+
+def curve_json(curve: Curve) -> dict[str, Any]:
+    """A strong-scaling curve."""
+    return {
+        "model": curve.question.model.name,
+        "points": [
+            {
+                "slice": p.where.name,
+                "chips": p.where.chips,
+                "tokens_per_second": p.tokens_per_second,
+                "best": None if p.best is None else estimate_json(p.best),
+                "reason": p.reason or None,
+            }
+            for p in curve.points
+        ],
+        "bend": None if curve.bend is None else {"chips": curve.bend.where.chips, "why": curve.why},
+    }
+
+
+def curve_text(curve: Curve) -> RenderableType:
+    """A strong-scaling curve for a person."""
+    rates = [p.tokens_per_second / p.where.chips for p in curve.points]
+    rows = []
+    for p, rate in zip(curve.points, rates, strict=True):
+        if p.best is None:
+            rows.append(
+                (p.where.name, f"{p.where.chips:,}", "-", "-", "-", "does not fit", "", p.reason.split(";")[0][:60])
+            )
+            continue
+        e = p.best
+        rows.append((
+            p.where.name, f"{p.where.chips:,}", format_seconds(e.step.expected), f"{format_count(p.tokens_per_second)}/s",
+            f"{e.mfu[1]:.1%}", e.bottleneck, bar(rate, max(rates), 12), mesh_text(e),
+        ))  # fmt: skip
+    note = (
+        f"bends at {curve.bend.where.chips:,} chips: {curve.why}"
+        if curve.bend is not None
+        else "does not bend: every chip does at least 80 % of the best throughput a chip"
+    )
+    return table(
+        f"{curve.question.model.name}: the same batch on more chips",
+        ("slice", ">chips", ">step", ">tokens", ">MFU", "bound by", "per chip", "best mesh"), rows, caption=note,
     )  # fmt: skip

@@ -1,0 +1,172 @@
+"""One plan, evaluated with plain numbers or with traced ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from rooftop.formula import Number, Traced, given, maximum, named
+from rooftop.roofline import Placement
+from rooftop.training._estimate import Rates, local, moved
+from rooftop.training._layouts import MESH_AXES
+from rooftop.training._plan import PLACEMENT_ORDER, Plan, Problem, environment, links_of, rates_of
+from rooftop.training._run import utilisation
+from rooftop.training._step import Evaluated, Part, Step, memory_of, states_of, step
+from rooftop.training._structure import structure
+from rooftop.transformer import training_flops_per_token
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One plan of a problem, estimated: seconds of a step (bound, expected), what binds it, memory, utilisation."""
+
+    problem: Problem
+    plan: Plan
+    step: Step
+    flops_per_token: float
+    peak: float
+
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens of a step."""
+        return self.plan.batch_sequences * self.problem.seq
+
+    @property
+    def bottleneck(self) -> str:
+        """The resource whose lower bound is the largest: compute, hbm or a network axis."""
+        return max(self.step.resources, key=lambda name: self.step.resources[name])
+
+    @property
+    def mfu(self) -> tuple[float, float]:
+        """Model FLOPs utilisation of the chips used: (at the bound, expected)."""
+
+        def at(seconds: Number) -> float:
+            return float(utilisation(self.flops_per_token, self.batch_tokens, seconds, self.plan.chips, self.peak))
+
+        return at(self.step.bound), at(self.step.expected)
+
+    @property
+    def tokens_per_second_per_chip(self) -> float:
+        """Expected throughput of each chip used."""
+        return float(self.batch_tokens / self.step.expected / self.plan.chips)
+
+    @property
+    def seconds_per_token(self) -> float:
+        """What plans are ranked by."""
+        return float(self.step.expected / self.batch_tokens)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the memory suffices."""
+        return bool(self.step.memory_bytes <= self.problem.capacity)
+
+
+def estimate(problem: Problem, the_plan: Plan) -> Estimate:
+    """Evaluate one plan with plain numbers."""
+    result = evaluate(problem, the_plan)
+    return Estimate(
+        problem, the_plan, result, training_flops_per_token(problem.model, problem.seq), rates_of(problem).peak
+    )
+
+
+def evaluate(problem: Problem, the_plan: Plan, *, traced: bool = False) -> Step:
+    """The step of one plan; traced=True gives quantities that can be explained, from the same functions."""
+    compiled = structure(problem.model, problem.seq, the_plan.zero, problem.recipe, fold=not traced)
+    rates = rates_of(problem)
+    mesh: dict[str, Number] = {a: the_plan.mesh.get(a, 1) for a in MESH_AXES}
+    axes: dict[str, Number] = dict(compiled.axes)
+    sequences: Number = the_plan.sequences
+    microbatches: Number = the_plan.microbatches
+    dimensions = problem.dimensions
+    if traced:
+        mesh = {a: given(w, a) for a, w in mesh.items()}
+        axes = {n: given(v, n) for n, v in axes.items()}
+        sequences = given(sequences, "b", "sequences")
+        microbatches = given(microbatches, "m")
+        rates = _traced_rates(problem, rates)
+        dimensions = tuple(
+            replace(
+                d,
+                bandwidth=given(d.bandwidth, f"W_{d.network}", "B/s", "data sheet"),  # type: ignore[arg-type]
+                latency=given(d.latency, f"latency_{d.network}", "s", "data sheet"),  # type: ignore[arg-type]
+            )
+            for d in dimensions
+        )
+    axes, inner = environment(mesh, sequences, compiled.kv_heads, axes)
+    if traced:
+        axes["B"] = named(axes["B"], "B", "sequences", note="sequences of a microbatch over all groups")
+    factors: list[dict[str, Number]] = [dict(f) for f in the_plan.factors]
+    placement = Placement(dimensions, tuple(factors), PLACEMENT_ORDER)
+    links = links_of(placement, inner, compiled.groups, problem.calibration)
+    values = {c.name: c.evaluate(axes, inner) for c in compiled.programs}
+    if traced:
+        values = {
+            c.name: [
+                named(v, str(size)) if isinstance(v, Traced) else v
+                for v, size in zip(values[c.name], c.sizes, strict=True)
+            ]
+            for c in compiled.programs
+        }
+    evaluated = Evaluated(
+        compiled,
+        values,
+        {c.name: local(c, values[c.name], rates) for c in compiled.programs},
+        {c.name: moved(c, values[c.name], links) for c in compiled.programs},
+    )
+    memory = memory_of(compiled, values, the_plan.remat, microbatches, inner["pipeline"])
+    calibration = problem.calibration
+    overlap: Mapping[str, Number] = calibration.overlap
+    overhead: Number = calibration.step_overhead
+    if traced:
+        told = f"calibration: {calibration.name}"
+        overlap = {kind: given(share, f"overlap_{kind}", "", told) for kind, share in overlap.items()}
+        overhead = given(overhead, "step overhead", "s", told)
+    result = step(
+        evaluated, rates, links, overlap, overhead, the_plan.remat, microbatches,
+        inner["pipeline"], memory, states_of(compiled, values, inner["pipeline"]),
+    )  # fmt: skip
+    # axes of one way are in the algebra, not in what a person wants to read
+    active = {axis for axis, ways in the_plan.mesh.items() if ways > 1}
+
+    def shown(name: str) -> str:
+        network, _, rest = name.partition(" ")
+        return f"network {_only(rest, active)}" if network == "network" else name
+
+    def title(part: Part) -> str:
+        axes, colon, what = part.name.partition(": ")
+        return f"{_only(axes, active)}: {what}" if colon and part.kind == "network" else part.name
+
+    # groups that differ in axes of one way are one group here
+    resources: dict[str, Number] = {}
+    for name, seconds in result.resources.items():
+        resources[shown(name)] = maximum(resources[shown(name)], seconds) if shown(name) in resources else seconds
+    parts: dict[tuple[str, str], Part] = {}
+    for part in result.parts:
+        key = title(part), part.kind
+        if key in parts:
+            same = parts[key]
+            part = replace(part, seconds=same.seconds + part.seconds, overlapped=same.overlapped + part.overlapped)
+        parts[key] = replace(part, name=key[0])
+    return replace(result, resources=resources, parts=tuple(parts.values()))
+
+
+def _only(axes: str, active: set[str]) -> str:
+    kept = [axis for axis in axes.split("+") if axis in active]
+    return "+".join(kept) or axes
+
+
+def _traced_rates(problem: Problem, rates: Rates) -> Rates:
+    chip, calibration = problem.slice.chip, problem.calibration
+    sheet = f"data sheet of {chip.name}"
+    told = f"calibration: {calibration.name} ({calibration.provenance})"
+    peak = given(rates.peak, "C", "FLOP/s", f"{sheet}, dense {problem.recipe.compute}")
+    hbm = given(rates.hbm, "W_hbm", "B/s", sheet)
+    return replace(
+        rates,
+        peak=peak,
+        hbm=hbm,
+        matmul_expected=named(peak * given(calibration.matmul, "e_matmul", "", told), "C_achieved", "FLOP/s"),
+        attention_expected=named(peak * given(calibration.attention, "e_attention", "", told), "C_attention", "FLOP/s"),
+        hbm_expected=named(hbm * given(calibration.hbm, "e_hbm", "", told), "W_hbm_achieved", "B/s"),
+        op_overhead=given(calibration.op_overhead, "overhead", "s", told),
+    )

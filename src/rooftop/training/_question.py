@@ -1,0 +1,83 @@
+"""A training question in the user's terms, and the problem that it poses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rooftop.errors import InputError
+from rooftop.hardware import Slice
+from rooftop.roofline import Calibration, calibration_for
+from rooftop.training._failures import Failures
+from rooftop.training._plan import Problem
+from rooftop.training._recipe import RECIPES, recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A training question in the user's terms. See `plan`."""
+
+    model: Any
+    slice: Slice
+    batch: float | None = None
+    seq: int | None = None
+    tokens: float | None = None
+    batch_within: float = 0.1
+    precision: str = "bf16"
+    optimizer_dtype: str | None = None
+    price: float | None = None
+    headroom: float = 0.0
+    calibration: Calibration | None = None
+    collective_matmul: bool = False
+    failures: Failures | None = None
+
+
+def problem_of(question: Question) -> Problem:
+    """The problem behind a question; defaults: sequences of 4096 tokens, a batch of 4M tokens."""
+    model, where = question.model, question.slice
+    seq = 4096 if question.seq is None else question.seq
+    batch = 4e6 if question.batch is None else question.batch
+    if seq < 1 or seq > 1e8:
+        raise InputError(f"seq={seq} is not a sequence length; give 1 to 100M tokens, as in --seq 4096", field="seq")
+    if not seq <= batch < math.inf:
+        raise InputError(
+            f"a batch of {batch:g} tokens is smaller than one sequence of {seq}; give a batch of {seq} tokens or more,"
+            f" or a shorter --seq",
+            field="batch",
+        )
+    if not 0 <= question.batch_within < 1:
+        raise InputError(
+            f"batch-within={question.batch_within} is not a share; give 0 (exactly this batch) to below 1",
+            field="batch_within",
+        )
+    if not 0 <= question.headroom < 1:
+        raise InputError(
+            f"headroom={question.headroom} is not a share of HBM; give 0 to below 1, as in --headroom 0.1",
+            field="headroom",
+        )
+    chosen = recipe(question.precision, moments=question.optimizer_dtype)
+    if chosen.compute not in where.chip.flops:
+        able = [name for name, r in RECIPES.items() if r.compute in where.chip.flops]
+        raise InputError(
+            f"{where.chip.name} has no {chosen.compute} rate (it has {', '.join(where.chip.flops)}); use --precision"
+            f" {' or '.join(able) if able else 'on another chip'}",
+            field="precision",
+        )
+    calibration = question.calibration or calibration_for(where.chip.name, where.chip.family)
+    if question.collective_matmul:
+        overlap = {**calibration.overlap, "critical": calibration.overlap["prefetch"]}
+        calibration = replace(calibration, overlap=overlap)
+    return Problem(
+        model=model, slice=where, seq=seq, batch_tokens=batch, batch_within=question.batch_within,
+        recipe=chosen,
+        calibration=calibration,
+        headroom=question.headroom,
+    )  # fmt: skip
+
+
+def price_of(question: Question) -> float | None:
+    """USD per chip-hour: the user's, or the chip's."""
+    if question.price is not None:
+        return question.price
+    return question.slice.chip.price.usd_per_hour if question.slice.chip.price else None
