@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -27,22 +28,28 @@ _FILES = ("models.toml", "configs.toml")
 
 
 @functools.cache
-def _table() -> dict[str, dict[str, Any]]:
-    folder = resources.files("rooftop.transformer").joinpath("data")
-    table: dict[str, dict[str, Any]] = {}
-    for file in _FILES:
-        table |= tomllib.loads(folder.joinpath(file).read_text(encoding="utf-8"))
-    return table
+def _table(file: str) -> dict[str, dict[str, Any]]:
+    text = resources.files("rooftop.transformer").joinpath("data", file).read_text(encoding="utf-8")
+    return tomllib.loads(text)
 
 
 @functools.cache
-def _aliases() -> dict[str, str]:
-    return {alias.lower(): name for name, row in _table().items() for alias in row.get("aliases", [])}
+def _aliases(file: str) -> dict[str, str]:
+    return {alias.lower(): name for name, row in _table(file).items() for alias in row.get("aliases", [])}
+
+
+def _find(key: str) -> tuple[str, dict[str, Any]] | None:
+    """The name and the row of a model; a file is read only if those before it do not have it."""
+    for file in _FILES:
+        name = key if key in _table(file) else _aliases(file).get(key)
+        if name is not None:
+            return name, _table(file)[name]
+    return None
 
 
 def models() -> list[str]:
     """Names of the models of the catalogue."""
-    return list(_table())
+    return [name for file in _FILES for name in _table(file)]
 
 
 def architecture(name: str) -> Architecture:
@@ -50,16 +57,14 @@ def architecture(name: str) -> Architecture:
 
     A hub id that the catalogue does not know is looked up in the local Hugging Face cache, then on the hub.
     """
+    key = name.strip().lower()
+    if len(key) < 200 and "=" not in key and _find(key) is not None:
+        return _entry(key)
     if len(name) > 4000:
         raise InputError(
             f"a model of {len(name)} characters; give a name, the path of a config.json, or a few numbers",
             field="model",
         )
-    key = name.strip().lower()
-    if key in _table():
-        return _entry(key)
-    if key in _aliases():
-        return _entry(_aliases()[key])
     if "=" in name:
         return _inline(dict(part.partition("=")[::2] for part in name.split(",") if part.strip()), "the model")
     path = Path(name).expanduser()
@@ -67,7 +72,7 @@ def architecture(name: str) -> Architecture:
         return _toml(path)
     if name.strip() and (path.exists() or path.suffix == ".json"):
         return read_config(path)
-    known = [*_table(), *_aliases()]
+    known = [n for file in _FILES for n in (*_table(file), *_aliases(file))]
     if is_hub_id(name.strip()):
         return hub_config(name.strip(), nearest(key, known))
     raise InputError(
@@ -78,22 +83,18 @@ def architecture(name: str) -> Architecture:
 
 
 @functools.cache
-def _entry(name: str) -> Architecture:
-    row = dict(_table()[name])
+def _entry(key: str) -> Architecture:
+    found = _find(key)
+    assert found is not None
+    name, row = found[0], dict(found[1])
     facts: dict[str, Any] = {k: row.pop(k) for k in _FACTS if k in row}
     facts["aliases"] = tuple(row.pop("aliases", ()))
     if "config" in row:
         facts.pop("max_seq", None)
         note = row.pop("note", "")
-        found = from_config(row["config"], name=name, where=name, **facts)
-        return _noted(found, note) if note else found
+        arch = from_config(row["config"], name=name, where=name, **facts)
+        return replace(arch, notes=(*arch.notes, f"{name}: {note}")) if note else arch
     return _built(name, row, facts)
-
-
-def _noted(arch: Architecture, note: str) -> Architecture:
-    from dataclasses import replace
-
-    return replace(arch, notes=(*arch.notes, f"{arch.name}: {note}"))
 
 
 def _built(name: str, row: dict[str, Any], facts: dict[str, Any]) -> Architecture:

@@ -143,7 +143,15 @@ def extra_heads(f: Fields, stack: tuple[Layer, ...], traits: Traits) -> tuple[La
     if f.flag("use_mtp") and not count:
         count = f.integer("num_mtp_modules", default=0, least=0) * f.integer("mtp_transformer_layers", default=1)
     f.find("num_mtp_modules", "mtp_transformer_layers", "mtp_use_dedicated_embeddings", "mtp_loss_factor")
-    return (replace(stack[-1], look_back=False),) * min(count, 64) if traits.extra else ()
+    return (_full_indexer(stack[-1]),) * min(count, 64) if traits.extra else ()
+
+
+def _full_indexer(layer: Layer) -> Layer:
+    """The layer with an indexer of its own, where it shares one."""
+    mixer = layer.mixer
+    if isinstance(mixer, LatentAttention) and mixer.indexer is not None:
+        mixer = replace(mixer, indexer=replace(mixer.indexer, shared=False))
+    return replace(layer, mixer=mixer)
 
 
 def _parallel(f: Fields, traits: Traits) -> str:

@@ -68,15 +68,14 @@ def _experts(b: Builder, spec: MoE, y: str, chosen: str) -> str:
     def expert(name: str, *axes: str) -> str:
         return b.array(name, *axes, layout="expert")
 
+    def slots(name: str, *axes: str) -> str:
+        return b.array(name, *axes, layout="slots")
+
     def weight(name: str, *axes: str) -> str:
         return b.weight(name, *axes, layout="expert_weight")
 
-    def slots(name: str) -> str:
-        """Tokens on their way: with tensor parallelism they are split further than inside an expert."""
-        return b.array(name, e, c, d, layout="slots")
-
-    taken = b.op("experts.dispatch", "route", (y, chosen), slots("expert_in"), "experts", 1.0)
-    share = b.op("experts.weights", "route", (chosen,), expert("expert_share", e, c), "experts", 1.0)
+    taken = b.op("experts.dispatch", "route", (y, chosen), slots("expert_in", e, c, d), "experts", 1.0)
+    share = b.op("experts.weights", "route", (chosen,), slots("expert_share", e, c), "experts", 1.0)
     inputs: tuple[str, ...] = (
         b.einsum("experts.up", (taken, weight("w_up", e, d, f)), expert("up", e, c, f), "experts"),
     )
@@ -86,9 +85,9 @@ def _experts(b: Builder, spec: MoE, y: str, chosen: str) -> str:
         inputs = (gate, *inputs)
         biases += (weight("b_gate", e, f),) if spec.bias else ()
     h = b.map("experts.activation", (*inputs, share, *biases), expert("h", e, c, f), "experts", 5.0)
-    made = b.einsum("experts.down", (h, weight("w_down", e, f, d)), slots("expert_out"), "experts")
+    made = b.einsum("experts.down", (h, weight("w_down", e, f, d)), slots("expert_out", e, c, d), "experts")
     if spec.bias:
-        biased = slots("expert_biased")
+        biased = slots("expert_biased", e, c, d)
         made = b.map("experts.bias", (made, weight("b_down", e, d)), biased, "experts", 1.0, linear=True)
     back = b.array("latent_out", "B", "T", d, layout="residual") if spec.latent else b.residual("experts_out")
     out = b.op("experts.combine", "route", (made,), back, "experts", 2.0 * spec.active)

@@ -107,11 +107,11 @@ def mamba2(b: Builder, spec: Mamba2, y: str) -> str:
 
 
 def mamba1(b: Builder, spec: Mamba1, y: str) -> str:
-    """Selective state-space layer of Mamba. Axes: F channels, N state, Q rank of the step size.
+    """Selective state-space layer of Mamba. Axes: Fm channels, N state, Q rank of the step size.
 
     The scan takes 6 N operations for each output element: decay, input, sum, output (Gu and Dao, 2023, appendix D).
     """
-    f, n, rank = b.axis("F", spec.inner), b.axis("N", spec.state), b.axis("Q", spec.rank)
+    f, n, rank = b.axis("Fm", spec.inner), b.axis("N", spec.state), b.axis("Q", spec.rank)
     z = b.matmul("recurrence.z", y, b.weight("w_z", "D", f), "z", (f,), PART)
     u = _convolved(b, "u", y, (f,), spec.conv, spec.conv_bias, spec.bias)
     low = b.matmul("recurrence.dt_down", u, b.weight("w_dt_down", f, rank), "dt_low", (rank,), PART)
