@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 import shlex
 from pathlib import Path
 
 import pytest
 
-from rooftop.cli import run
+from rooftop.cli import COMMANDS, run
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -29,6 +30,13 @@ BLOCKS = [
 
 @pytest.mark.parametrize(("kind", "text", "status"), BLOCKS)
 def test_block(kind: str, text: str, status: int, capsys: pytest.CaptureFixture[str]) -> None:
+    if kind == "python" and text.lstrip().startswith(">>>"):
+        examples = doctest.DocTestParser().get_doctest(text, {}, "docs", None, 0)
+        runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+        result = runner.run(examples)
+        assert result.attempted > 0
+        assert result.failed == 0, capsys.readouterr().out
+        return
     if kind == "python":
         exec(compile(text, "<docs>", "exec"), {})
         return
@@ -58,6 +66,31 @@ def matches(shown: str, printed: str) -> bool:
 
 def test_the_pages_have_blocks() -> None:
     assert len(BLOCKS) > 8
+
+
+def test_every_command_is_documented() -> None:
+    reference = (ROOT / "docs/reference/commands.md").read_text()
+    readme = (ROOT / "README.md").read_text()
+    for name in COMMANDS:
+        assert f"```{{rooftop}} {name} --help\n" in reference
+        assert f"`rooftop {name} " in readme
+
+
+def test_the_first_commands_of_the_readme() -> None:
+    """What the README says first is what scripts/test runs in an empty environment, and how it is itself called."""
+    readme = (ROOT / "README.md").read_text()
+    first, second = re.findall(r"^    (\S.*)$", readme, re.MULTILINE)[:2]
+    install, _, job = first.rpartition(" && ")
+    assert install == "python3 -m venv .venv && .venv/bin/pip install ."
+    assert job.removeprefix(".venv/bin/") in (ROOT / "scripts/test").read_text()
+    assert second == "./scripts/test"
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
 
 
 def test_hardware_file_examples(tmp_path: Path) -> None:
