@@ -43,6 +43,8 @@ COUNT = Parsed("number", units.parse_count)
 INTEGER = Parsed("number", units.parse_integer)
 BYTES = Parsed("bytes", units.parse_bytes)
 USD_PER_HOUR = Parsed("usd", units.parse_usd_per_hour)
+USD = Parsed("usd", units.parse_usd)
+DAYS = Parsed("days", lambda text, field: units.parse_seconds(text if text[-1:].isalpha() else f"{text}d", field))
 SIZES = Parsed("name=size,...", units.parse_sizes)
 
 

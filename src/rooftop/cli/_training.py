@@ -30,7 +30,10 @@ def training_options(function: F) -> F:
                 help="How far a plan's batch may be from --batch.",
             ),
             click.option(
-                "--precision", default="bf16", show_default=True, help="Recipe: bf16, bf16-mixed, bf16-pure, fp32."
+                "--precision",
+                default="bf16",
+                show_default=True,
+                help="Recipe: bf16, bf16-mixed, bf16-pure, fp16-mixed, fp32.",
             ),
             click.option("--optimizer-dtype", help="Dtype of the AdamW moments: fp32 or bf16."),
             click.option("--price", type=USD_PER_HOUR, help="USD per chip-hour, instead of the list price."),

@@ -171,19 +171,24 @@ def assumptions(question: Question, best: Estimate) -> tuple[str, ...]:
 
 def why_slower(best: Estimate, other: Estimate) -> str:
     """Why a runner-up loses: the parts of its time that grow most against the best plan, per token."""
-    extra: dict[str, float] = {}
-    for sign, e in ((1.0, other), (-1.0, best)):
-        chips_seconds = e.plan.chips / e.batch_tokens
-        for part in e.step.parts:
-            key = _part_title(part)
-            extra[key] = extra.get(key, 0.0) + sign * float(part.seconds - part.overlapped) * chips_seconds
-    scale = other.batch_tokens / other.plan.chips * 1e3
     slower = other.seconds_per_token / best.seconds_per_token - 1
-    grown = sorted(((v * scale, k) for k, v in extra.items() if v > 0), reverse=True)[:2]
-    reasons = [f"{k} +{v:.1f} ms" for v, k in grown if v > 0.05]
+    reasons = [f"{name} +{seconds * 1e3:.1f} ms" for seconds, name in grown_parts(best, other)]
     if other.plan.chips < best.plan.chips:
         reasons.append(f"{best.plan.chips - other.plan.chips} more chips idle")
     return f"{slower:.1%} slower: {', '.join(reasons) if reasons else 'the sum of small differences'}"
+
+
+def grown_parts(best: Estimate, other: Estimate, most: int = 2) -> list[tuple[float, str]]:
+    """(seconds of the other's step, name) of the parts that take most beyond the chip-time per token of the best."""
+    extra: dict[str, float] = {}
+    for sign, e in ((1.0, other), (-1.0, best)):
+        chip_seconds = e.plan.chips / e.batch_tokens
+        for part in e.step.parts:
+            key = _part_title(part)
+            extra[key] = extra.get(key, 0.0) + sign * float(part.seconds - part.overlapped) * chip_seconds
+    scale = other.batch_tokens / other.plan.chips
+    grown = sorted(((v * scale, k) for k, v in extra.items() if v * scale > 5e-5), reverse=True)
+    return grown[:most]
 
 
 def _part_title(part: Part) -> str:

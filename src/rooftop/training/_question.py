@@ -10,7 +10,7 @@ from rooftop.errors import InputError
 from rooftop.hardware import Slice
 from rooftop.roofline import Calibration, calibration_for
 from rooftop.training._plan import Problem
-from rooftop.training._recipe import recipe
+from rooftop.training._recipe import RECIPES, recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,21 @@ def problem_of(question: Question) -> Problem:
             f"headroom={question.headroom} is not a share of HBM; give 0 to below 1, as in --headroom 0.1",
             field="headroom",
         )
+    chosen = recipe(question.precision, moments=question.optimizer_dtype)
+    if chosen.compute not in where.chip.flops:
+        able = [name for name, r in RECIPES.items() if r.compute in where.chip.flops]
+        raise InputError(
+            f"{where.chip.name} has no {chosen.compute} rate (it has {', '.join(where.chip.flops)}); use --precision"
+            f" {' or '.join(able) if able else 'on another chip'}",
+            field="precision",
+        )
     calibration = question.calibration or calibration_for(where.chip.name, where.chip.family)
     if question.collective_matmul:
         overlap = {**calibration.overlap, "critical": calibration.overlap["prefetch"]}
         calibration = replace(calibration, overlap=overlap)
     return Problem(
         model=model, slice=where, seq=seq, batch_tokens=batch, batch_within=question.batch_within,
-        recipe=recipe(question.precision, moments=question.optimizer_dtype),
+        recipe=chosen,
         calibration=calibration,
         headroom=question.headroom,
     )  # fmt: skip

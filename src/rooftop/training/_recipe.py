@@ -36,6 +36,7 @@ RECIPES = {
     "bf16": Recipe(),
     "bf16-mixed": Recipe(gradients="fp32", master="fp32"),
     "bf16-pure": Recipe(moments="bf16"),
+    "fp16-mixed": Recipe("fp16", "fp16", "fp16", "fp32", "fp32"),
     "fp32": Recipe(compute="fp32", weights="fp32", gradients="fp32"),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rooftop.training import Answer, Estimate, Run
+from rooftop.training import Answer, Curve, Estimate, Run
 from rooftop.units import format_bytes, format_count, format_seconds, format_usd
 from rooftop.views._terminal import bar, group, heading, lines, table
 
@@ -169,4 +169,48 @@ def _runners_up(answer: Answer) -> RenderableType:
     return table(
         "Runners-up, each the best plan of its mesh, by time per token",
         ("mesh", ">chips", ">batch", ">step", ">MFU", ">memory", "why it loses"), rows,
+    )  # fmt: skip
+
+
+def curve_json(curve: Curve) -> dict[str, Any]:
+    """A strong-scaling curve."""
+    return {
+        "model": curve.question.model.name,
+        "points": [
+            {
+                "slice": p.where.name,
+                "chips": p.where.chips,
+                "tokens_per_second": p.tokens_per_second,
+                "best": None if p.best is None else estimate_json(p.best),
+                "reason": p.reason or None,
+            }
+            for p in curve.points
+        ],
+        "bend": None if curve.bend is None else {"chips": curve.bend.where.chips, "why": curve.why},
+    }
+
+
+def curve_text(curve: Curve) -> RenderableType:
+    """A strong-scaling curve for a person."""
+    rates = [p.tokens_per_second / p.where.chips for p in curve.points]
+    rows = []
+    for p, rate in zip(curve.points, rates, strict=True):
+        if p.best is None:
+            rows.append(
+                (p.where.name, f"{p.where.chips:,}", "-", "-", "-", "does not fit", "", p.reason.split(";")[0][:60])
+            )
+            continue
+        e = p.best
+        rows.append((
+            p.where.name, f"{p.where.chips:,}", format_seconds(e.step.expected), f"{format_count(p.tokens_per_second)}/s",
+            f"{e.mfu[1]:.1%}", e.bottleneck, bar(rate, max(rates), 12), mesh_text(e),
+        ))  # fmt: skip
+    note = (
+        f"bends at {curve.bend.where.chips:,} chips: {curve.why}"
+        if curve.bend is not None
+        else "does not bend: every chip does at least 80 % of the best throughput a chip"
+    )
+    return table(
+        f"{curve.question.model.name}: the same batch on more chips",
+        ("slice", ">chips", ">step", ">tokens", ">MFU", "bound by", "per chip", "best mesh"), rows, caption=note,
     )  # fmt: skip

@@ -1,0 +1,103 @@
+"""Strong scaling: counts of chips, slices for them, and the curve."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rooftop.cli import run
+from rooftop.errors import InputError, NoAnswer
+from rooftop.hardware import slice_of
+from rooftop.training import Question, Wish, chip_counts, fewest, plan, scale
+from rooftop.training._scale import slices_of
+from rooftop.transformer import architecture
+
+SMALL = "layers=4,d_model=1024,heads=8,d_ff=4096,vocab=32000"
+
+
+def test_counts() -> None:
+    assert chip_counts("64..512") == [64, 128, 256, 512]
+    assert chip_counts(" 3 .. 20 ") == [3, 6, 12]
+    assert chip_counts("96,64, 64") == [64, 96]
+
+
+@pytest.mark.parametrize("text", ["", "x", "0..8", "8..4", "1..999999999", "1;2", "-4..8", "4.5..9"])
+def test_bad_counts(text: str) -> None:
+    with pytest.raises(InputError, match="range of chips"):
+        chip_counts(text)
+
+
+def test_slices_are_standard_shapes_and_whole_pods() -> None:
+    assert [s.name for s in slices_of("v5e", [16, 256, 1024])] == ["v5e:4x4", "v5e:16x16", "v5e:16x16*4"]
+    assert [s.chips for s in slices_of("h100", [4, 8, 64])] == [4, 8, 64]
+    with pytest.raises(InputError):
+        list(slices_of("v5e", [17]))
+
+
+def test_the_curve_rises_and_says_where_it_bends() -> None:
+    question = Question(architecture(SMALL), slice_of("h100"), batch=64 * 1024, seq=1024)
+    curve = scale(question, [1, 4, 16, 64])
+    rates = [p.tokens_per_second for p in curve.points]
+    assert rates == sorted(rates)
+    per_chip = [p.tokens_per_second / p.where.chips for p in curve.points]
+    assert curve.bend is not None
+    position = curve.points.index(curve.bend)
+    assert per_chip[position] < 0.8 * max(per_chip)
+    assert all(rate >= 0.8 * max(per_chip) for rate in per_chip[per_chip.index(max(per_chip)) : position])
+    assert "of the step" in curve.why
+
+
+def test_a_point_without_a_plan_says_why() -> None:
+    question = Question(architecture("llama-3-8b"), slice_of("h100"), batch=1e6)
+    curve = scale(question, [1, 8])
+    assert curve.points[0].best is None
+    assert "does not fit" in curve.points[0].reason
+    assert curve.points[1].best is not None
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", SMALL, "--on", "h100", "--batch", "64k", "--seq", "1024", "--scale", "4..16", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [p["chips"] for p in data["points"]] == [4, 8, 16]
+    assert run(["plan", SMALL, "--on", "h100", "--batch", "64k", "--seq", "1024", "--scale", "4..16"]) == 0
+    assert "bends" in capsys.readouterr().out.replace("does not bend", "bends")
+
+
+def test_fewest_chips_for_a_deadline() -> None:
+    question = Question(architecture("llama-3-8b"), slice_of("h100"), batch=1e6, tokens=1e11)
+    answer = fewest(question, Wish(seconds=86400), keep=1)
+    assert answer.run is not None
+    assert answer.run.seconds <= 86400
+    half = answer.question.slice.chips // 2
+    smaller = plan(Question(architecture("llama-3-8b"), slice_of(f"h100:{half}"), batch=1e6, tokens=1e11), keep=1)
+    assert smaller.run is not None
+    assert smaller.run.seconds > 86400
+
+
+def test_budgets_and_deadlines_that_cannot_be_met() -> None:
+    question = Question(architecture("llama-3-8b"), slice_of("h100"), batch=1e6, tokens=1e11)
+    with pytest.raises(NoAnswer, match="USD are wanted"):
+        fewest(question, Wish(usd=10), keep=1)
+    with pytest.raises(InputError, match="--tokens"):
+        fewest(Question(architecture("llama-3-8b"), slice_of("h100")), Wish(usd=10))
+    with pytest.raises(InputError, match="--price"):
+        fewest(Question(architecture("llama-3-8b"), slice_of("h200"), tokens=1e12), Wish(usd=10))
+    with pytest.raises(NoAnswer, match="h100:16 takes"):
+        fewest(
+            Question(architecture("llama-3-8b"), slice_of("h100:16"), batch=1e6, tokens=1e12),
+            Wish(seconds=3600),
+            keep=1,
+        )
+
+
+def test_chips_days_and_budget_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "llama-3-8b", "--on", "h100", "--batch", "1M", "--tokens", "100B"]
+    assert run([*words, "--chips", "16", "--days", "30", "--budget", "2M", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["slice"] == "h100:16"
+    assert data["run"]["usd"] <= 2e6
+    assert run([*words, "--days", "1", "--scale", "4..8"]) == 2
+    assert "without it" in capsys.readouterr().err
+    assert run([*words, "--days", "soon"]) == 2
+    assert "--days" in capsys.readouterr().err
