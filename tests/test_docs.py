@@ -106,3 +106,18 @@ def test_hardware_file_examples(tmp_path: Path) -> None:
     mine = slice_of(str(tmp_path / "chip1.toml"))
     assert mine.chips == 64
     assert mine.levels[1].bandwidth == 6.25e9 / 2
+
+
+def test_model_file_examples(tmp_path: Path) -> None:
+    from rooftop.transformer import architecture
+
+    page = (ROOT / "docs/reference/models.md").read_text()
+    (toml,) = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (config,) = re.findall(r"^```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "mine.toml").write_text(toml)
+    (tmp_path / "config.json").write_text(config)
+    mine = architecture(str(tmp_path / "mine.toml"))
+    assert (mine.name, mine.layers, mine.kv_heads, mine.gated) == ("mine", 48, 8, False)
+    read, known = architecture(str(tmp_path)), architecture("llama-3-8b")
+    for field in ("layers", "d_model", "heads", "kv_heads", "head_dim", "d_ff", "vocab", "tied", "gated"):
+        assert getattr(read, field) == getattr(known, field)
