@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from rooftop.cli._common import COUNT, INTEGER, USD_PER_HOUR, emit, explain_options, json_option
+from rooftop.cli._common import COUNT, INTEGER, SECONDS, USD_PER_HOUR, emit, explain_options, json_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,6 +35,25 @@ def training_options(function: F) -> F:
                 show_default=True,
                 help="Recipe: bf16, bf16-mixed, bf16-pure, fp16-mixed, fp32.",
             ),
+            click.option(
+                "--failures",
+                help="Count failures in the run: llama-3, opt-175b, or a chip's mean hours between failures.",
+            ),
+            click.option(
+                "--checkpoint-seconds",
+                type=SECONDS,
+                default=30.0,
+                help="How long a checkpoint stops the run.  [default: 30s]",
+            ),
+            click.option(
+                "--checkpoint-every", type=SECONDS, help="Work between checkpoints.  [default: the best interval]"
+            ),
+            click.option(
+                "--restart-seconds",
+                type=SECONDS,
+                default=600.0,
+                help="From a failure to the first new step.  [default: 10min]",
+            ),
             click.option("--optimizer-dtype", help="Dtype of the AdamW moments: fp32 or bf16."),
             click.option("--price", type=USD_PER_HOUR, help="USD per chip-hour, instead of the list price."),
             click.option(
@@ -49,13 +68,26 @@ def training_options(function: F) -> F:
     return json_option(explain_options(function))
 
 
-def question_of(model: str, where: str, **options: Any) -> Any:
+def question_of(
+    model: str,
+    where: str,
+    *,
+    failures: str | None,
+    checkpoint_seconds: float,
+    checkpoint_every: float | None,
+    restart_seconds: float,
+    **options: Any,
+) -> Any:
     """The question that the options ask."""
     from rooftop.hardware import slice_of
-    from rooftop.training import Question
+    from rooftop.training import Failures, Question, failure_rate
     from rooftop.transformer import architecture
 
-    return Question(architecture(model), slice_of(where), **options)
+    rate = None
+    if failures is not None:
+        hours, source = failure_rate(failures)
+        rate = Failures(hours, checkpoint_seconds, restart_seconds, checkpoint_every, source)
+    return Question(architecture(model), slice_of(where), failures=rate, **options)
 
 
 def show(answer: Any, as_json: bool, explain: str | None, depth: int) -> None:

@@ -12,6 +12,7 @@ from rooftop.training._critical import (
 )
 from rooftop.training._evaluate import Estimate, estimate
 from rooftop.training._explain import explain_estimate
+from rooftop.training._failures import PRESETS, Failures, Goodput, best_interval, failure_rate, goodput
 from rooftop.training._file import read_plan
 from rooftop.training._layouts import MESH_AXES, ZERO_STAGES, layouts
 from rooftop.training._plan import Plan, Problem
@@ -36,11 +37,14 @@ from rooftop.training._step import Part, Step
 __all__ = [
     "MESH_AXES",
     "POLICIES",
+    "PRESETS",
     "RECIPES",
     "ZERO_STAGES",
     "Answer",
     "Curve",
     "Estimate",
+    "Failures",
+    "Goodput",
     "Limits",
     "Outcome",
     "Part",
@@ -54,6 +58,7 @@ __all__ = [
     "Step",
     "Wish",
     "axis_bandwidth",
+    "best_interval",
     "best_split",
     "checkpoint_bytes",
     "chip_counts",
@@ -63,7 +68,9 @@ __all__ = [
     "critical_batch",
     "estimate",
     "explain_estimate",
+    "failure_rate",
     "fewest",
+    "goodput",
     "largest_model",
     "layouts",
     "named_plan",

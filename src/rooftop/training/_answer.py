@@ -10,12 +10,13 @@ import numpy as np
 
 from rooftop.errors import InputError
 from rooftop.training._evaluate import Estimate, estimate
+from rooftop.training._failures import goodput
 from rooftop.training._layouts import MESH_AXES, ZERO_STAGES
 from rooftop.training._plan import Plan
 from rooftop.training._question import Question, price_of, problem_of
 from rooftop.training._refuse import check_fixed, no_plan
 from rooftop.training._remat import POLICIES
-from rooftop.training._run import Run, chip_hours, cost, run_flops, run_seconds
+from rooftop.training._run import Run, chip_hours, cost, energy, run_flops, run_seconds
 from rooftop.training._search import Limits, Outcome, Scene, search
 from rooftop.training._step import Part
 
@@ -121,7 +122,12 @@ def run_of(question: Question, best: Estimate) -> Run | None:
             field="tokens",
         )
     seconds = run_seconds(question.tokens, best.batch_tokens, best.step.expected)
-    hours = chip_hours(seconds, best.problem.slice.chips)
+    where = best.problem.slice
+    lost = None
+    if question.failures is not None:
+        lost = goodput(question.failures, where.chips, seconds)
+        seconds = seconds / lost.fraction
+    hours = chip_hours(seconds, where.chips)
     price = price_of(question)
     return Run(
         tokens=question.tokens,
@@ -130,6 +136,8 @@ def run_of(question: Question, best: Estimate) -> Run | None:
         chip_hours=hours,
         usd=None if price is None else cost(hours, price),
         flops=run_flops(best.flops_per_token, question.tokens),
+        joules=energy(seconds, where.chips, where.chip.power_watts),
+        goodput=lost,
     )
 
 
@@ -161,7 +169,16 @@ def assumptions(question: Question, best: Estimate) -> tuple[str, ...]:
             result.append(
                 f"price: {p.usd_per_hour:g} USD per chip-hour, {p.terms or 'on demand'}, {p.region}, {p.date}"
             )
-        result.append("the run never fails or restarts; all chips of the slice are paid for, used or not")
+        f = question.failures
+        if f is None:
+            result.append("the run never fails or restarts (see --failures)")
+        else:
+            result.append(
+                f"failures: one in {f.chip_hours:,.0f} chip-hours ({f.source}); a checkpoint stops the run for"
+                f" {f.checkpoint_seconds:g} s, a restart takes {f.restart_seconds:g} s"
+            )
+        result.append("all chips of the slice are paid for, used or not")
+        result.append(f"energy: {chip.power_watts:g} W a chip throughout; hosts, network and cooling come on top")
     if question.batch is None:
         result.append("batch: 4M tokens, since none was given")
     if question.seq is None:

@@ -9,6 +9,7 @@ from typing import Any
 from rooftop.errors import InputError
 from rooftop.hardware import Slice
 from rooftop.roofline import Calibration, calibration_for
+from rooftop.training._failures import Failures
 from rooftop.training._plan import Problem
 from rooftop.training._recipe import RECIPES, recipe
 
@@ -29,6 +30,7 @@ class Question:
     headroom: float = 0.0
     calibration: Calibration | None = None
     collective_matmul: bool = False
+    failures: Failures | None = None
 
 
 def problem_of(question: Question) -> Problem:

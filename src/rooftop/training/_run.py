@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rooftop.formula import Number, formula
+from rooftop.training._failures import Goodput
 
 
 @formula("model FLOPs", "FLOP", "book, section 4: 6 FLOPs per parameter and token, attention on top")
@@ -55,9 +56,18 @@ def largest_model(hbm_bytes: Number, weight_bytes: Number, optimizer_bytes: Numb
     return hbm_bytes / (weight_bytes + optimizer_bytes)
 
 
+@formula("energy", "J")
+def energy(seconds: Number, chips: Number, watts: Number) -> Number:
+    """Energy of the chips at their rated power (W); hosts, network and cooling come on top."""
+    return seconds * chips * watts
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A whole run at the expected step time. Idle chips of the slice are paid for as well."""
+    """A whole run at the expected step time, stretched by failures where those were asked about.
+
+    Idle chips of the slice are paid for as well. joules: of the chips alone.
+    """
 
     tokens: float
     steps: float
@@ -65,3 +75,5 @@ class Run:
     chip_hours: float
     usd: float | None
     flops: float
+    joules: float = 0.0
+    goodput: Goodput | None = None

@@ -75,6 +75,15 @@ def run_json(run: Run) -> dict[str, Any]:
         "seconds": float(run.seconds),
         "chip_hours": float(run.chip_hours),
         "usd": None if run.usd is None else float(run.usd),
+        "joules": float(run.joules),
+        "goodput": None
+        if run.goodput is None
+        else {
+            "fraction": run.goodput.fraction,
+            "checkpoint_interval_seconds": run.goodput.interval_seconds,
+            "failures": run.goodput.failures,
+            "seconds_between_failures": run.goodput.system_seconds,
+        },
     }
 
 
@@ -119,7 +128,11 @@ def _summary(answer: Answer) -> RenderableType:
         r = answer.run
         money = "" if r.usd is None else f", {format_usd(r.usd)}"
         rows.append(("run", f"{format_count(r.tokens)} tokens in {format_seconds(r.seconds)},"
-                            f" {r.steps:,.0f} steps, {r.chip_hours:,.0f} chip-hours{money}"))  # fmt: skip
+                            f" {r.steps:,.0f} steps, {r.chip_hours:,.0f} chip-hours{money}, {r.joules / 3.6e9:,.0f} MWh"))  # fmt: skip
+        if r.goodput is not None:
+            g = r.goodput
+            rows.append(("failures", f"goodput {g.fraction:.1%}: about {g.failures:,.0f} failures, one every"
+                         f" {format_seconds(g.system_seconds)}; a checkpoint every {format_seconds(g.interval_seconds)}"))  # fmt: skip
     return table("", ("", ""), rows)
 
 

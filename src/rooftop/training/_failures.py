@@ -1,0 +1,111 @@
+"""What failures cost a run: checkpoints, lost work, restarts (Daly, 2006: a higher order estimate of the optimum interval)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from rooftop.errors import InputError, nearest
+from rooftop.formula import Number, formula
+from rooftop.units import parse_count
+
+#: Mean hours between failures of one chip, from published runs.
+PRESETS: dict[str, tuple[float, str]] = {
+    "llama-3": (
+        54 * 24 * 16384 / 419,
+        "Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 H100 (Llama Team, 2024, section 3.3.4)",
+    ),
+    "opt-175b": (
+        60 * 24 * 992 / 105,
+        "OPT-175B: at least 35 manual and over 70 automatic restarts in two months on 992 A100 (Zhang et al., 2022, section 2.5)",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """How often a chip fails, and what a checkpoint and a restart take (seconds). interval: None for the best one."""
+
+    chip_hours: float  # mean time between failures of one chip
+    checkpoint_seconds: float = 30.0
+    restart_seconds: float = 600.0
+    interval_seconds: float | None = None
+    source: str = "as given"
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """The part of the time that makes progress, and how often to write a checkpoint for it."""
+
+    fraction: float
+    interval_seconds: float
+    failures: float  # expected in the run
+    system_seconds: float  # mean time between failures of all chips
+
+
+def failure_rate(text: str) -> tuple[float, str]:
+    """(mean hours between failures of a chip, source): a preset or a number of hours. Raises InputError."""
+    if text in PRESETS:
+        return PRESETS[text]
+    try:
+        hours = parse_count(text, "failures")
+    except InputError:
+        raise InputError(
+            f"{text[:40]!r}{nearest(text, PRESETS)} is not a failure rate; give {' or '.join(PRESETS)}, or the mean hours between failures of"
+            " a chip, such as 50000",
+            field="failures",
+        ) from None
+    if hours <= 0:
+        raise InputError("a mean time between failures must be above 0 hours; give one such as 50000", field="failures")
+    return hours, "as given"
+
+
+@formula("goodput", "", "Daly, 2006, equation 13: exponential failures, also during checkpoints and restarts")
+def goodput_fraction(interval: Number, checkpoint: Number, restart: Number, between_failures: Number) -> Number:
+    """Useful part of the time with a checkpoint after every `interval` of work (all in seconds).
+
+    An interval takes M·e^(R/M)·(e^((tau + delta)/M) - 1) with its failures.
+    """
+    m = between_failures
+    return interval / (m * math.exp(restart / m) * math.expm1((interval + checkpoint) / m))
+
+
+def best_interval(checkpoint: float, restart: float, between_failures: float) -> float:
+    """The interval of the highest goodput; about sqrt(2·delta·M) (Young, 1974)."""
+    if checkpoint <= 0:
+        return 1.0
+    # no sensible interval is longer than a hundred times the time between failures
+    low, high = 1.0, min(20 * math.sqrt(2 * checkpoint * between_failures) + 10.0, 100 * between_failures + 1.0)
+    for _ in range(200):
+        third = (high - low) / 3
+        a, b = (goodput_fraction(x, checkpoint, restart, between_failures) for x in (low + third, high - third))
+        if a < b:
+            low += third
+        else:
+            high -= third
+    return (low + high) / 2
+
+
+def goodput(failures: Failures, chips: int, run_seconds: float) -> Goodput:
+    """Goodput of a run that would take `run_seconds` without failures. Raises InputError where no progress is possible."""
+    for name in ("checkpoint_seconds", "restart_seconds"):
+        if not 0 <= getattr(failures, name) <= 1e7:
+            raise InputError(
+                f"{name} = {getattr(failures, name):g} is out of range; give seconds, such as 60", field=name
+            )
+    system = failures.chip_hours * 3600 / chips
+    interval = failures.interval_seconds
+    if interval is not None and interval <= 0:
+        raise InputError(
+            f"a checkpoint interval of {interval:g} s is not possible; give one such as 30min", field="interval"
+        )
+    if ((interval or 0.0) + failures.checkpoint_seconds + failures.restart_seconds) / system > 50:
+        raise InputError(
+            f"{chips:,} chips fail every {system:.3g} s on average, which no interval survives; give a shorter one, or a longer"
+            " time between failures",
+            field="failures",
+        )
+    if interval is None:
+        interval = best_interval(failures.checkpoint_seconds, failures.restart_seconds, system)
+    fraction = float(goodput_fraction(interval, failures.checkpoint_seconds, failures.restart_seconds, system))
+    return Goodput(fraction, interval, run_seconds / fraction / system, system)
