@@ -93,6 +93,7 @@ def test_typos_are_met_with_the_nearest_name(capsys: pytest.CaptureFixture[str])
         (["plan", "llama-3-8b", "--on", "v5e:4x4", "--optimizer-dtype", "fp33"], "fp32"),
         (["plan", "llama-3-8b", "--on", "v5e:4x4", "--price", "cheap"], "--price"),
         (["plan", "llama-3-8b", "--on", "v5e:4x4", "--fix", "tensor=3"], "tensor=3 does not divide"),
+        (["plan", "llama-3-8b", "--on", "v5e:4x4", "--fix", "tensor=99999999999999999999"], "too large"),
         (["plan", "llama-3-8b", "--on", "v5e:4x4", "--explain", "happiness"], "cannot explain"),
         (["plan", "llama-3-8b"], "--on"),
         (["step", "llama-3-8b", "--on", "v5e:4x4", "--mesh", "fsdp"], "NAME=SIZE"),
@@ -170,7 +171,6 @@ def test_bad_input_gets_one_line(words: list[str], says: str, capsys: pytest.Cap
         (json.dumps({**LLAMA, "num_hidden_layers": 10**9}), "layers"),
         (json.dumps({**LLAMA, "num_attention_heads": 7}), "heads"),
         (json.dumps({**LLAMA, "tie_word_embeddings": "yes"}), "tie_word_embeddings"),
-        (json.dumps({**LLAMA, "kv_lora_rank": 512}), "kv_lora_rank"),
         (json.dumps({**LLAMA, "hidden_size": True}), "hidden_size"),
         (json.dumps({**LLAMA, "hidden_size": [256]}), "hidden_size"),
         (json.dumps({**LLAMA, "hidden_size": float("nan")}), "hidden_size"),
@@ -185,6 +185,8 @@ def test_bad_input_gets_one_line(words: list[str], says: str, capsys: pytest.Cap
         ('{"model_type": "llama", "hidden_size": ' + "9" * 5000 + "}", "not JSON"),
         ("\x00\x01", "not JSON"),
         ("", "not JSON"),
+        (json.dumps({**LLAMA, "kv_lora_rank": 512}), "qk_nope_head_dim"),
+        (json.dumps({**LLAMA, "model_type": "unheard_of", "quantum_heads": 3}), "quantum_heads"),
         (" " * 2_000_000, "bytes"),
     ],
 )
@@ -202,6 +204,13 @@ def test_a_config_that_is_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[
     path.unlink()
     path.mkdir()
     assert "cannot read" in refused(capsys, "model", str(tmp_path))
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="the system has no endless file")
+def test_files_without_an_end(capsys: pytest.CaptureFixture[str]) -> None:
+    step = ["step", "llama-3-8b", "--on", "v5e:4x4", "--plan"]
+    for words in (["model"], ["chip"], ["slice"], step):
+        assert "/dev/zero" in refused(capsys, *words, "/dev/zero")
 
 
 def test_a_config_that_lacks_a_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
