@@ -121,3 +121,14 @@ def test_model_file_examples(tmp_path: Path) -> None:
     attention = d * 96 * (64 + 8 + 8) + 64 * 96 * d
     assert parameters(mine).total == 2 * vocab * d + d + 48 * (attention + 2 * d * d_ff + 2 * d)
     assert parameters(architecture(str(tmp_path))).total == parameters(architecture("llama-3-8b")).total
+
+
+def test_every_family_and_number_is_documented() -> None:
+    from rooftop.transformer._catalogue import _INLINE
+    from rooftop.transformer._families import families
+
+    page = (ROOT / "docs/reference/models.md").read_text()
+    listed = page[page.index("## Families") : page.index("## The catalogue")]
+    assert set(re.findall(r"`([^` ]+)`", listed)) - {"model_type"} == set(families())
+    for name in _INLINE:
+        assert f"`{name}`" in page
