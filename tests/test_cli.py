@@ -171,6 +171,8 @@ def test_bad_input_gets_one_line(words: list[str], says: str, capsys: pytest.Cap
         (json.dumps({**LLAMA, "num_hidden_layers": 10**9}), "layers"),
         (json.dumps({**LLAMA, "num_attention_heads": 7}), "heads"),
         (json.dumps({**LLAMA, "tie_word_embeddings": "yes"}), "tie_word_embeddings"),
+        (json.dumps({**LLAMA, "kv_lora_rank": 512}), "qk_nope_head_dim"),
+        (json.dumps({**LLAMA, "model_type": "unheard_of", "quantum_heads": 3}), "quantum_heads"),
         (json.dumps({**LLAMA, "hidden_size": True}), "hidden_size"),
         (json.dumps({**LLAMA, "hidden_size": [256]}), "hidden_size"),
         (json.dumps({**LLAMA, "hidden_size": float("nan")}), "hidden_size"),
@@ -185,8 +187,6 @@ def test_bad_input_gets_one_line(words: list[str], says: str, capsys: pytest.Cap
         ('{"model_type": "llama", "hidden_size": ' + "9" * 5000 + "}", "not JSON"),
         ("\x00\x01", "not JSON"),
         ("", "not JSON"),
-        (json.dumps({**LLAMA, "kv_lora_rank": 512}), "qk_nope_head_dim"),
-        (json.dumps({**LLAMA, "model_type": "unheard_of", "quantum_heads": 3}), "quantum_heads"),
         (" " * 2_000_000, "bytes"),
     ],
 )

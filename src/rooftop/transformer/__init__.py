@@ -1,6 +1,6 @@
 """Transformers: architectures, config files, the catalogue, the program of a layer, and counts. Knows no chips."""
 
-from rooftop.transformer._architecture import Architecture, uniform
+from rooftop.transformer._architecture import Architecture, absorbed, uniform, with_capacity
 from rooftop.transformer._builder import Builder, Cache
 from rooftop.transformer._catalogue import architecture, models
 from rooftop.transformer._config import from_config, read_config
@@ -20,6 +20,7 @@ from rooftop.transformer._layers import (
     MLP,
     Attention,
     CompressedAttention,
+    Custom,
     DeltaNet,
     Indexer,
     LatentAttention,
@@ -40,6 +41,7 @@ __all__ = [
     "Builder",
     "Cache",
     "CompressedAttention",
+    "Custom",
     "DeltaNet",
     "Flops",
     "Indexer",
@@ -52,6 +54,7 @@ __all__ = [
     "Programs",
     "Projection",
     "Tower",
+    "absorbed",
     "architecture",
     "attended",
     "axis_size",
@@ -67,4 +70,5 @@ __all__ = [
     "training_flops_per_token",
     "uniform",
     "weight_bytes",
+    "with_capacity",
 ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from rooftop.errors import InputError
-from rooftop.transformer._layers import MLP, Attention, FeedForward, Layer, Mixer, MoE, Tower
+from rooftop.transformer._layers import MLP, Attention, FeedForward, LatentAttention, Layer, Mixer, MoE, Tower
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +25,8 @@ class Architecture:
     name: str
     d_model: int
     vocab: int
-    stack: tuple[Layer, ...]
-    encoder: tuple[Layer, ...] = ()
+    stack: tuple[Layer, ...] = field(repr=False)
+    encoder: tuple[Layer, ...] = field(default=(), repr=False)
     tied: bool = False
     norm_weights: int = 1
     positions: int = 0
@@ -34,9 +36,9 @@ class Architecture:
     final_norm: bool = True
     head: str = "lm"
     head_bias: bool = False
-    extra_heads: tuple[Layer, ...] = ()
+    extra_heads: tuple[Layer, ...] = field(default=(), repr=False)
     extra_embeddings: bool = False
-    towers: tuple[Tower, ...] = ()
+    towers: tuple[Tower, ...] = field(default=(), repr=False)
     quantization: str = ""
     formats: tuple[tuple[str, float], ...] = ()
     max_seq: int = 0
@@ -49,8 +51,8 @@ class Architecture:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for field, value in (("d_model", self.d_model), ("vocab", self.vocab)):
-            limited(self.name, field, value)
+        for name, value in (("d_model", self.d_model), ("vocab", self.vocab)):
+            limited(self.name, name, value)
         if not 1 <= len(self.stack) <= _LIMITS["layers"]:
             limited(self.name, "layers", len(self.stack))
         inside = (layer for tower in self.towers for layer in tower.stack)
@@ -113,9 +115,9 @@ def _check(model: str, part: object) -> None:
     if part is None:
         return
     optional = {"window", "chunk", "v_head_dim", "conv"}
-    for field in ("heads", "kv_heads", "head_dim", "v_head_dim", "d_ff", "experts", "active"):
-        if hasattr(part, field):
-            limited(model, field, getattr(part, field), 0 if field in optional else 1)
+    for name in ("heads", "kv_heads", "head_dim", "v_head_dim", "d_ff", "experts", "active"):
+        if hasattr(part, name):
+            limited(model, name, getattr(part, name), 0 if name in optional else 1)
     if isinstance(part, Attention) and part.heads % part.kv_heads:
         raise InputError(
             f"{model or 'model'}: {part.kv_heads} KV heads do not divide {part.heads} heads; give a divisor of"
@@ -130,6 +132,32 @@ def _check(model: str, part: object) -> None:
         )
     if isinstance(part, MoE) and part.dense is not None:
         _check(model, part.dense)
+
+
+def absorbed(arch: Architecture) -> Architecture:
+    """The same model with latent attention in its absorbed form: more FLOPs, and no keys and values of single heads."""
+    return _changed(arch, lambda part: replace(part, absorbed=True) if isinstance(part, LatentAttention) else part)
+
+
+def with_capacity(arch: Architecture, factor: float) -> Architecture:
+    """The same model with another capacity factor: slots of each expert over its fair share of tokens.
+
+    1 is an even load without dropped tokens; a load whose fullest expert gets `factor` times the mean needs as much.
+    """
+    if not 0 < factor <= 1000:
+        raise InputError(
+            f"a capacity factor of {factor:g}; give a number above 0, such as 1.25", field="capacity_factor"
+        )
+    return _changed(arch, lambda part: replace(part, capacity_factor=factor) if isinstance(part, MoE) else part)
+
+
+def _changed(arch: Architecture, change: Callable[[Any], Any]) -> Architecture:
+    def layers(stack: tuple[Layer, ...]) -> tuple[Layer, ...]:
+        return tuple(
+            replace(layer, mixer=change(layer.mixer), feed_forward=change(layer.feed_forward)) for layer in stack
+        )
+
+    return replace(arch, stack=layers(arch.stack), extra_heads=layers(arch.extra_heads))
 
 
 def uniform(

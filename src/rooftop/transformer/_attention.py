@@ -161,46 +161,74 @@ def _choose(b: Builder, spec: Indexer, q: str, k: str, y: str, keys: str, fracti
 
 
 def latent_attention(b: Builder, spec: LatentAttention, y: str, seq: int) -> str:
-    """Multi-head latent attention in its naive form: keys and values are made for every head (training, prefill).
+    """Multi-head latent attention (DeepSeek-V2, section 2.1).
 
     Every head has keys of its own, so that K is the number of heads and G is 1. Axes: Q and L, the ranks of queries and
     of keys and values; Hn, the part of a head without rotation; R, the rotated key that all heads share.
     """
-    k_axis, h = b.axis("K", spec.heads), b.axis("H", spec.nope_dim + spec.rope_dim)
+    k_axis, g = b.axis("K", spec.heads), b.axis("G", 1)
     hn, r, rank = b.axis("Hn", spec.nope_dim), b.axis("R", spec.rope_dim), b.axis("L", spec.kv_rank)
-    hv, g = b.axis("Hv", spec.v_head_dim), b.axis("G", 1)
+    hv = b.axis("Hv", spec.v_head_dim)
+    source, rows, layout = y, "D", "weight"
     compressed = None
     if spec.q_rank:
-        low = b.axis("Q", spec.q_rank)
-        down = b.matmul("attention.q_down", y, b.weight("w_q_down", "D", low), "q_down", (low,), PART)
-        compressed = b.map(
-            "attention.q_norm", (down, b.weight("q_norm", low)), b.array("q_latent", "B", "T", low), PART, 4.0
-        )
-        w_q = b.weight("w_q", low, k_axis, g, h, layout="latent_weight")
-        q0 = b.matmul("attention.q", compressed, w_q, "q0", (k_axis, g, h), PART)
-    else:
-        q0 = b.matmul("attention.q", y, b.weight("w_q", "D", k_axis, g, h), "q0", (k_axis, g, h), PART)
-    q = b.map("attention.rotate_q", (q0,), b.array("q", "B", "T", k_axis, g, h), PART, 3.0, linear=True)
+        rows, layout = b.axis("Q", spec.q_rank), "latent_weight"
+        down = b.matmul("attention.q_down", y, b.weight("w_q_down", "D", rows), "q_down", (rows,), PART)
+        latent = b.array("q_latent", "B", "T", rows)
+        source = compressed = b.map("attention.q_norm", (down, b.weight("q_norm", rows)), latent, PART, 4.0)
     down = b.matmul("attention.kv_down", y, b.weight("w_kv_down", "D", rank), "kv_down", (rank,), PART)
-    latent = b.map(
-        "attention.kv_norm", (down, b.weight("kv_norm", rank)), b.array("kv_latent", "B", "T", rank), PART, 4.0
-    )
     rotated = b.matmul("attention.k_shared", y, b.weight("w_k_shared", "D", r), "k_shared", (r,), PART)
-    kn = b.matmul(
-        "attention.k", latent, b.weight("w_k", rank, k_axis, hn, layout="latent_weight"), "k0", (k_axis, hn), PART
-    )
-    v0 = b.matmul(
-        "attention.v", latent, b.weight("w_v", rank, k_axis, hv, layout="latent_weight"), "v0", (k_axis, hv), PART
-    )
-    k = b.map("attention.rotate_k", (kn, rotated), b.array("k", "B", "S", k_axis, h), PART, 3.0, linear=True)
-    v = b.map("attention.v_keys", (v0,), b.array("v", "B", "S", k_axis, hv), PART, 0.0, linear=True)
+    w_k = b.weight("w_k", rank, k_axis, hn, layout="latent_weight")
+    w_v = b.weight("w_v", rank, k_axis, hv, layout="latent_weight")
     b.caches += [Cache("kv_latent", (rank,)), Cache("k_shared", (r,))]
     fraction, chosen = attended(seq), _NOTHING
     if spec.indexer is not None:
         fraction, chosen = _indexer(b, spec.indexer, y, compressed, seq)
-    o = _core(b, "attention", "", q, k, v, (k_axis, g), (k_axis, g, hv), fraction, chosen)
+    norm = b.weight("kv_norm", rank)
+    if spec.absorbed:
+        q_n = b.matmul(
+            "attention.q", source, b.weight("w_q", rows, k_axis, g, hn, layout=layout), "q0", (k_axis, g, hn), PART
+        )
+        w_q_r = b.weight("w_q_rotated", rows, k_axis, g, r, layout=layout)
+        q_r0 = b.matmul("attention.q_rotated", source, w_q_r, "q_r0", (k_axis, g, r), PART)
+        q_r = b.map("attention.rotate_q", (q_r0,), b.array("q_r", "B", "T", k_axis, g, r), PART, 3.0, linear=True)
+        q = b.matmul("attention.absorb_k", q_n, w_k, "q", (k_axis, g, rank), PART)
+        keys = b.map("attention.kv_norm", (down, norm), b.array("kv_latent", "B", "S", rank), PART, 4.0)
+        k_r = b.map("attention.rotate_k", (rotated,), b.array("k_r", "B", "S", r), PART, 3.0, linear=True)
+        o_latent = _absorbed_core(b, q, q_r, keys, k_r, (k_axis, g), fraction, chosen)
+        o = b.matmul("attention.absorb_v", o_latent, w_v, "o", (k_axis, g, hv), PART)
+    else:
+        h = b.axis("H", spec.nope_dim + spec.rope_dim)
+        q0 = b.matmul(
+            "attention.q", source, b.weight("w_q", rows, k_axis, g, h, layout=layout), "q0", (k_axis, g, h), PART
+        )
+        q = b.map("attention.rotate_q", (q0,), b.array("q", "B", "T", k_axis, g, h), PART, 3.0, linear=True)
+        keys = b.map("attention.kv_norm", (down, norm), b.array("kv_latent", "B", "T", rank), PART, 4.0)
+        k_n = b.matmul("attention.k", keys, w_k, "k0", (k_axis, hn), PART)
+        v0 = b.matmul("attention.v", keys, w_v, "v0", (k_axis, hv), PART)
+        k = b.map("attention.rotate_k", (k_n, rotated), b.array("k", "B", "S", k_axis, h), PART, 3.0, linear=True)
+        v = b.map("attention.v_keys", (v0,), b.array("v", "B", "S", k_axis, hv), PART, 0.0, linear=True)
+        o = _core(b, "attention", "", q, k, v, (k_axis, g), (k_axis, g, hv), fraction, chosen)
     o = _gated(b, spec.gate, y, o, (k_axis, g), hv)
     return b.einsum("attention.o", (o, b.weight("w_o", k_axis, g, hv, "D")), b.residual("attention_out"), PART)
+
+
+def _absorbed_core(
+    b: Builder, q: str, q_r: str, keys: str, k_r: str, heads: tuple[str, ...], fraction: float, chosen: tuple[str, ...]
+) -> str:
+    """Attention to the compressed vectors themselves, which are keys and values of all heads."""
+    points = ("B", *heads, "T", "S")
+
+    def product(name: str, inputs: tuple[str, str], output: str, *axes: str) -> str:
+        made = b.array(output, *axes)
+        return b.einsum(f"attention.{name}", inputs, made, PART, fused="attention", fraction=fraction)
+
+    s = product("scores", (q, keys), "scores", *points)
+    s_r = product("scores_rotated", (q_r, k_r), "scores_rotated", *points)
+    p = b.map(
+        "attention.softmax", (s, s_r, *chosen), b.array("weights", *points), PART, 6.0 * fraction, fused="attention"
+    )
+    return product("values", (p, keys), "o_latent", "B", "T", *heads, "L")
 
 
 def compressed_attention(b: Builder, spec: CompressedAttention, y: str, seq: int) -> str:

@@ -5,7 +5,12 @@ A layer is a composition of these; `_program` turns it into named-axis ops, and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rooftop.transformer._builder import Builder
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,8 @@ class LatentAttention:
     """Multi-head latent attention (DeepSeek-V2): keys and values are made from one compressed vector of `kv_rank`.
 
     Queries come from a vector of `q_rank` (0: straight from the input). Each head has `nope_dim` values without and
-    `rope_dim` with rotation; the rotated key is shared by all heads.
+    `rope_dim` with rotation; the rotated key is shared by all heads. absorbed: queries are brought to the compressed
+    vector and attend to it directly, instead of keys and values being made of it (what generation does).
     """
 
     heads: int
@@ -71,6 +77,7 @@ class LatentAttention:
     v_head_dim: int
     gate: str = ""
     indexer: Indexer | None = None
+    absorbed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +178,19 @@ class MoE:
     capacity_factor: float = 1.0
 
 
-Mixer = Attention | LatentAttention | CompressedAttention | DeltaNet | Mamba2 | Mamba1
-FeedForward = MLP | MoE
+@dataclass(frozen=True, slots=True)
+class Custom:
+    """A part written by hand: `build(b, y, seq)` adds its ops to the builder and returns the name of its output [B, T, D].
+
+    y[B, T, D] is the normed residual stream. It serves as a mixer and as a feed-forward part.
+    """
+
+    name: str
+    build: Callable[[Builder, str, int], str]
+
+
+Mixer = Attention | LatentAttention | CompressedAttention | DeltaNet | Mamba2 | Mamba1 | Custom
+FeedForward = MLP | MoE | Custom
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from rooftop.transformer._attention import attended, attention, compressed_atten
 from rooftop.transformer._builder import Builder, Cache
 from rooftop.transformer._feed_forward import mlp, moe
 from rooftop.transformer._layers import (
-    MLP,
     Attention,
     CompressedAttention,
+    Custom,
     DeltaNet,
     LatentAttention,
     Layer,
@@ -106,7 +106,7 @@ def _names(kinds: list[Layer], prefix: str) -> list[str]:
         if layer.mixer is not None and (several_mixers or not several_parts):
             words.append(_mixer_name(layer.mixer))
         if layer.feed_forward is not None and (several_parts or layer.mixer is None):
-            words.append("dense" if isinstance(layer.feed_forward, MLP) else "moe")
+            words.append("moe" if isinstance(layer.feed_forward, MoE) else "dense")
         name = " ".join(words) or "block"
         found.append(name if name not in found else f"{name} {sum(f.startswith(name) for f in found) + 1}")
     return found
@@ -122,6 +122,8 @@ def _mixer_name(mixer: Mixer) -> str:
             return "latent"
         case DeltaNet():
             return "delta"
+        case Custom():
+            return mixer.name
         case _:
             return "mamba"
 
@@ -156,10 +158,14 @@ def _layer(b: Builder, layer: Layer, x: str, seq: int) -> str:
 def _run(b: Builder, layer: Layer, part: str, x: str, y: str, seq: int) -> str:
     if part == "mlp":
         spec = layer.feed_forward
+        if isinstance(spec, Custom):
+            return spec.build(b, y, seq)
         return moe(b, spec, x, y) if isinstance(spec, MoE) else mlp(b, spec, y)  # type: ignore[arg-type]
     if part == "cross":
         return attention(b, layer.cross, y, seq, "cross")  # type: ignore[arg-type]
     match layer.mixer:
+        case Custom():
+            return layer.mixer.build(b, y, seq)
         case Attention():
             return attention(b, layer.mixer, y, seq)
         case LatentAttention():

@@ -140,7 +140,7 @@ def _patterns(config: Mapping[str, Any], layers: int) -> list[str]:
 def _matches(pattern: str, name: str) -> bool:
     """Whether a quantiser's pattern means a module: its name, the start of it, or a wildcard."""
     if "*" in pattern or "(" in pattern:
-        return any(fnmatch.fnmatch(name, form) for form in _spelled(pattern))
+        return any(fnmatch.fnmatch(name, form) or fnmatch.fnmatch(name, f"{form}.*") for form in _spelled(pattern))
     return name == pattern or name.startswith(f"{pattern}.") or f".{pattern}." in name or name.endswith(f".{pattern}")
 
 

@@ -11,6 +11,7 @@ from rooftop.transformer import (
     Architecture,
     Attention,
     CompressedAttention,
+    Custom,
     DeltaNet,
     Flops,
     LatentAttention,
@@ -86,6 +87,10 @@ def model_assumptions(arch: Architecture, seq: int) -> list[str]:
         load = (
             "dropless with even load" if moe.capacity_factor == 1 else f"a capacity factor of {moe.capacity_factor:g}"
         )
+        found.append(
+            f"each of {moe.experts} experts sees 1 of {moe.experts / moe.active:g} tokens: its critical batch, in tokens of the"
+            f" model, is {moe.experts / moe.active:g} times that of a dense layer"
+        )
         found.append(f"experts: {load}; active parameters include the embedding table, which publishers may leave out")
     if arch.towers:
         found.append(
@@ -135,11 +140,12 @@ def _described(arch: Architecture) -> dict[str, Any]:
     found: dict[str, Any] = {"layers": arch.layers, "d_model": arch.d_model, "vocab": arch.vocab, "tied": arch.tied}
     if first is not None:
         found |= {"heads": first.heads, "kv_heads": first.kv_heads, "head_dim": first.head_dim}
-    if part is not None:
+    if isinstance(part, MLP | MoE):
         found |= {"d_ff": part.d_ff, "gated": part.gated}
     if moe is not None:
         found |= {
             "experts": moe.experts,
+            "tokens_per_expert": moe.active / moe.experts,
             "active_experts": moe.active,
             "expert_d_ff": moe.d_ff,
             "shared_d_ff": moe.shared_d_ff,
@@ -169,6 +175,8 @@ def _mixer_text(mixer: object) -> str:
     match mixer:
         case None:
             return ""
+        case Custom():
+            return mixer.name
         case Attention():
             kind = "MHA" if mixer.kv_heads == mixer.heads else ("MQA" if mixer.kv_heads == 1 else "GQA")
             limit = (
@@ -215,7 +223,7 @@ def _part_text(layer: Layer) -> str:
         beside += f" + MLP F={part.dense.d_ff:,}" if part.dense else ""
         latent = f" in a projection of {part.latent:,}" if part.latent else ""
         return f"{part.active} of E={part.experts} experts F={part.d_ff:,}{latent}{beside}"
-    return ""
+    return part.name if part is not None else ""
 
 
 def _drawing(arch: Architecture) -> str:
@@ -316,7 +324,7 @@ def compare_text(models: Sequence[Architecture], seq: int) -> RenderableType:
         ("D", *(f"{a.d_model:,}" for a in models)),
         ("kinds of layers", *(str(len(_kinds(a.stack))) for a in models)),
         ("mixer", *(_short(a) for a in models)),
-        ("F", *(f"{a.feed_forward.d_ff:,}" if a.feed_forward else "-" for a in models)),
+        ("F", *(f"{a.feed_forward.d_ff:,}" if isinstance(a.feed_forward, MLP | MoE) else "-" for a in models)),
         ("experts", *(f"{m.active} of {m.experts}" if m else "-" for m in experts)),
         ("vocabulary", *(f"{a.vocab:,}" for a in models)),
         ("weights", *(format_bytes(sum(weight_bytes(a).values())) for a in models)),
@@ -338,7 +346,7 @@ def _tokens(value: float) -> str:
 
 
 def _short(arch: Architecture) -> str:
-    names = {
+    names: dict[type, str] = {
         Attention: "GQA",
         LatentAttention: "MLA",
         CompressedAttention: "compressed",
@@ -346,4 +354,4 @@ def _short(arch: Architecture) -> str:
         Mamba1: "Mamba",
         Mamba2: "Mamba-2",
     }
-    return " + ".join(dict.fromkeys(names[type(m)] for m in arch.mixers)) or "-"
+    return " + ".join(dict.fromkeys(m.name if isinstance(m, Custom) else names[type(m)] for m in arch.mixers)) or "-"
