@@ -93,6 +93,7 @@ def test_typos_are_met_with_the_nearest_name(capsys: pytest.CaptureFixture[str])
         (["plan", "llama-3-8b", "--on", "v5e:4x4", "--optimizer-dtype", "fp33"], "fp32"),
         (["plan", "llama-3-8b", "--on", "v5e:4x4", "--price", "cheap"], "--price"),
         (["plan", "llama-3-8b", "--on", "v5e:4x4", "--fix", "tensor=3"], "tensor=3 does not divide"),
+        (["plan", "llama-3-8b", "--on", "v5e:4x4", "--fix", "tensor=99999999999999999999"], "too large"),
         (["plan", "llama-3-8b", "--on", "v5e:4x4", "--explain", "happiness"], "cannot explain"),
         (["plan", "llama-3-8b"], "--on"),
         (["step", "llama-3-8b", "--on", "v5e:4x4", "--mesh", "fsdp"], "NAME=SIZE"),
@@ -203,6 +204,13 @@ def test_a_config_that_is_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[
     path.unlink()
     path.mkdir()
     assert "cannot read" in refused(capsys, "model", str(tmp_path))
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="the system has no endless file")
+def test_files_without_an_end(capsys: pytest.CaptureFixture[str]) -> None:
+    step = ["step", "llama-3-8b", "--on", "v5e:4x4", "--plan"]
+    for words in (["model"], ["chip"], ["slice"], step):
+        assert "/dev/zero" in refused(capsys, *words, "/dev/zero")
 
 
 def test_a_config_that_lacks_a_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,7 +109,7 @@ def test_hardware_file_examples(tmp_path: Path) -> None:
 
 
 def test_model_file_examples(tmp_path: Path) -> None:
-    from rooftop.transformer import architecture
+    from rooftop.transformer import architecture, parameters
 
     page = (ROOT / "docs/reference/models.md").read_text()
     (toml,) = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
@@ -117,6 +117,19 @@ def test_model_file_examples(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(toml)
     (tmp_path / "config.json").write_text(config)
     mine = architecture(str(tmp_path / "mine.toml"))
-    assert (mine.name, mine.layers, mine.attention.kv_heads, mine.feed_forward.gated) == ("mine", 48, 8, False)
+    d, d_ff, vocab = 6144, 24576, 51200
+    attention = d * 96 * (64 + 8 + 8) + 64 * 96 * d
+    assert parameters(mine).total == 2 * vocab * d + d + 48 * (attention + 2 * d * d_ff + 2 * d)
     read, known = architecture(str(tmp_path)), architecture("llama-3-8b")
     assert (read.stack, read.d_model, read.vocab, read.tied) == (known.stack, known.d_model, known.vocab, known.tied)
+
+
+def test_every_family_and_number_is_documented() -> None:
+    from rooftop.transformer._catalogue import _INLINE
+    from rooftop.transformer._families import families
+
+    page = (ROOT / "docs/reference/models.md").read_text()
+    listed = page[page.index("## Families") : page.index("## The catalogue")]
+    assert set(re.findall(r"`([^` ]+)`", listed)) - {"model_type"} == set(families())
+    for name in _INLINE:
+        assert f"`{name}`" in page
