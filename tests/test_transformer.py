@@ -98,7 +98,11 @@ def test_gemma_configs():
     assert (second.tied, second.stack[0].norms, second.windows) == (True, "both", (512, 0, 512, 0))
     text = llama(model_type="gemma3_text", num_hidden_layers=7, sliding_window=512, sliding_window_pattern=6)
     third = from_config(text, name="m")
-    assert (third.attention.qk_norm, third.stack[0].norms, third.windows) == ("head", "both", (512, 512, 512, 512, 512, 0, 512))
+    assert (third.attention.qk_norm, third.stack[0].norms, third.windows) == (
+        "head",
+        "both",
+        (512, 512, 512, 512, 512, 0, 512),
+    )
     inner = {k: v for k, v in text.items() if k != "vocab_size"}
     seeing = {"model_type": "gemma3", "text_config": inner, "vision_config": {"hidden_size": 1152, "patch_size": 14}}
     whole = from_config(seeing, name="m")
@@ -231,7 +235,9 @@ def test_windows_bound_the_cache():
 @given(st.sampled_from(models()), st.integers(1, 10**5), st.integers(1, 10**5))
 def test_longer_sequences_never_cost_a_token_less(name, first, second):
     model = architecture(name)
-    assume(not any(isinstance(m, Attention) and m.chunk for m in model.mixers))  # a token that opens a chunk sees little
+    assume(
+        not any(isinstance(m, Attention) and m.chunk for m in model.mixers)
+    )  # a token that opens a chunk sees little
     short, long = sorted((first, second))
     assert flops_per_token(model, short).forward <= flops_per_token(model, long).forward * (1 + 1e-12)
     assert flops_per_token(model, long).attention <= flops_per_token(model, long).attention_book
