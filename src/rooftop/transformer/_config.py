@@ -79,7 +79,7 @@ def from_config(data: Mapping[str, Any], *, name: str, where: str = "config", **
         f = Fields(merged, f"{where}: text_config", kind)
         f.notes = outer.notes
     read = reader(kind)
-    fields = read(f) if read else decoder(f, Traits())
+    fields = read(f) if read else decoder(f, Traits(unknown=True))
     label, bits = formats(f, len(fields["stack"]))
     fields["towers"] = towers(outer, family, fields["d_model"])
     notes = _account(outer, f, kind, family, exact=read is not None, where=where)

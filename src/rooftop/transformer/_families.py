@@ -63,6 +63,8 @@ class Traits:
     sinks: bool = False
     shared_gate: bool = False
     output_gate: str = ""
+    latent: bool = False
+    unknown: bool = False  # a family that is not known may have anything that has a familiar name
     width: int = 0  # d_ff as a multiple of d_model where no field says so
     extra: bool = True
 
@@ -97,8 +99,8 @@ TRAITS: dict[str, Traits] = {
     "qwen3_5_text": T(qk_norm="head", output_gate="full"),
     "qwen3_5_moe_text": T(moe=True, qk_norm="head", shared_gate=True, output_gate="full"),
     "gpt_oss": T(moe=True, bias="qkvo", expert_bias=True, router_weights=1, sinks=True, window="even"),
-    "deepseek_v2": T(moe=True), "deepseek_v3": T(moe=True, router_weights=1), "kimi_k2": T(moe=True, router_weights=1),
-    "deepseek_v32": T(moe=True, router_weights=1), "glm_moe_dsa": T(moe=True, router_weights=1),
+    "deepseek_v2": T(moe=True, latent=True), "deepseek_v3": T(moe=True, latent=True, router_weights=1), "kimi_k2": T(moe=True, latent=True, router_weights=1),
+    "deepseek_v32": T(moe=True, latent=True, router_weights=1), "glm_moe_dsa": T(moe=True, latent=True, router_weights=1),
     "glm4_moe": T(moe=True, biased="qkv", router_weights=1), "ernie4_5_moe": T(moe=True, tied=True, router_weights=1),
     "minimax_m2": T(moe=True, router_weights=1), "minimax_m3": T(moe=True, router_weights=1),
     "mimo_v2_flash": T(moe=True, router_weights=1), "step3p7": T(moe=True, router_weights=1),
@@ -194,7 +196,7 @@ def _kinds(f: Fields, traits: Traits, layers: int) -> tuple[str, ...]:
 def _mixer(f: Fields, traits: Traits, d_model: int, kind: str, layer: int) -> Mixer:
     if kind == "linear":
         return delta_net(f)
-    if f.has("kv_lora_rank"):
+    if (traits.latent or traits.unknown) and f.has("kv_lora_rank"):
         return latent(f, layer)
     local = kind in ("sliding", "chunked")
     heads = f.integer("num_attention_heads", "n_head", "n_heads")
@@ -295,7 +297,8 @@ def delta_net(f: Fields) -> DeltaNet:
 
 
 def _feed_forwards(f: Fields, traits: Traits, d_model: int, layers: int) -> list[FeedForward]:
-    experts = f.find("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")[1]
+    names = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+    experts = f.find(*names)[1] if traits.moe or traits.unknown else None
     sparse = sparse_layers(f, layers) if experts not in (None, 0, 1) else (False,) * layers
     if traits.moe and experts is None:
         raise InputError(f"{f.where}: num_experts is missing; a {f.family[:40]} config needs it", field="num_experts")
