@@ -171,7 +171,7 @@ def test_bad_input_gets_one_line(words: list[str], says: str, capsys: pytest.Cap
         (json.dumps({**LLAMA, "num_hidden_layers": 10**9}), "layers"),
         (json.dumps({**LLAMA, "num_attention_heads": 7}), "heads"),
         (json.dumps({**LLAMA, "tie_word_embeddings": "yes"}), "tie_word_embeddings"),
-        (json.dumps({**LLAMA, "kv_lora_rank": 512}), "qk_nope_head_dim"),
+        (json.dumps({**LLAMA, "kv_lora_rank": 512}), "kv_lora_rank"),
         (json.dumps({**LLAMA, "model_type": "unheard_of", "quantum_heads": 3}), "quantum_heads"),
         (json.dumps({**LLAMA, "hidden_size": True}), "hidden_size"),
         (json.dumps({**LLAMA, "hidden_size": [256]}), "hidden_size"),
