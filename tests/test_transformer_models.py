@@ -99,6 +99,8 @@ def test_exact_counts_of_checkpoints_with_heads_that_predict_ahead():
     glm = architecture("glm-4.5")
     count = parameters(glm)
     assert count.total + sum(count.beside.values()) + 2 * glm.vocab * glm.d_model == 358_337_791_296
+    count = parameters(architecture("qwen3.5-27b"))
+    assert count.total + sum(count.beside.values()) == 27_781_427_952
     count = parameters(read_config(config("GLM-5.3")))
     assert count.total + sum(count.beside.values()) == 753_329_940_480
 

@@ -92,6 +92,7 @@ TRAITS: dict[str, Traits] = {
     "bloom": replace(_GPT, tied=True, embed_norm=True, width=4),
     "mpt": T(gated=False, tied=True, width=4),
     "mixtral": T(moe=True, window="all"), "phimoe": T(moe=True, norm_weights=2, bias="qkvo", head_bias=True, window="all"),
+    "qwen2_5_vl": T(bias="qkv", biased="qkv", window="late"),
     "qwen2_moe": T(moe=True, bias="qkv", biased="qkv", shared_gate=True, window="late"),
     "qwen3_moe": T(moe=True, qk_norm="head", window="late"),
     "qwen3_vl_text": T(qk_norm="head"), "qwen3_vl_moe_text": T(moe=True, qk_norm="head"),
