@@ -34,6 +34,7 @@ from rooftop.transformer import (
     training_flops_per_token,
     weight_bytes,
     with_capacity,
+    with_vocabulary,
 )
 
 CONFIGS = sorted((Path(__file__).parent / "data/configs").glob("*.json"))
@@ -284,6 +285,13 @@ def test_an_uneven_load_costs_more_flops_and_no_parameters():
     assert flops_per_token(worse, 64).parts["experts"] == 1.5 * flops_per_token(model, 64).parts["experts"]
     with pytest.raises(InputError, match="capacity factor"):
         with_capacity(model, 0)
+
+
+def test_a_padded_vocabulary():
+    model = architecture("gpt2")
+    padded = with_vocabulary(model, 128)
+    assert padded.vocab == 50304
+    assert parameters(padded).total - parameters(model).total == (50304 - 50257) * 768
 
 
 def test_parallel_layers_have_one_norm_or_two():

@@ -65,6 +65,7 @@ class Traits:
     output_gate: str = ""
     latent: bool = False
     unknown: bool = False  # a family that is not known may have anything that has a familiar name
+    note: str = ""
     width: int = 0  # d_ff as a multiple of d_model where no field says so
     extra: bool = True
 
@@ -104,13 +105,15 @@ TRAITS: dict[str, Traits] = {
     "deepseek_v32": T(moe=True, latent=True, router_weights=1), "glm_moe_dsa": T(moe=True, latent=True, router_weights=1),
     "glm4_moe": T(moe=True, biased="qkv", router_weights=1), "ernie4_5_moe": T(moe=True, tied=True, router_weights=1),
     "minimax_m2": T(moe=True, router_weights=1), "minimax_m3": T(moe=True, router_weights=1),
-    "mimo_v2_flash": T(moe=True, router_weights=1), "step3p7": T(moe=True, router_weights=1),
+    "mimo_v2_flash": T(moe=True, router_weights=1), "step3p7": T(moe=True, router_weights=1, note="read by the names of its fields; no published count confirms it"),
     "hunyuan_v1_moe": T(moe=True, qk_norm="head"), "bailing_moe": T(moe=True),
 }  # fmt: skip
 
 
 def decoder(f: Fields, traits: Traits) -> Read:
     """A decoder of attention and feed-forward layers, from fields that most families share."""
+    if traits.note:
+        f.notes.append(traits.note)
     layers = f.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers")
     if layers > 10_000:
         raise InputError(
