@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from rooftop import plan
 from rooftop.arrays import Mesh, Program, Sharding, resolve_program, shard
 from rooftop.arrays._emulate import ProgramRun
+from rooftop.training import explain_estimate
 from rooftop.training._layouts import INNER_AXES, layouts
 from rooftop.training._recipe import Recipe
 from rooftop.training._structure import structure
@@ -116,3 +118,10 @@ def test_a_plain_einsum_needs_no_communication_on_one_device():
     result = resolve_program(program, {}, {"B": 2, **program.axes}, Mesh.of({"data": 1}))
     assert not [m for phase in ("forward", "backward", "update") for m in result.moves(phase)]
     assert all(s == Sharding(((),) * len(s.axes)) for s in result.gradients.values())
+
+
+@pytest.mark.parametrize("name", ["deepseek-v2-lite", "jamba-v0.1"])
+def test_a_derivation_of_a_model_with_several_widths_is_the_number(name):
+    best = plan(name, on="v5p:4x4x8", batch=2**20, seq=4096).best
+    assert explain_estimate(best, "step_seconds").value == pytest.approx(best.step.expected, rel=1e-9)
+    assert explain_estimate(best, "memory").value == pytest.approx(best.step.memory_bytes, rel=1e-9)

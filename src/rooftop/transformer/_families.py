@@ -65,6 +65,7 @@ class Traits:
     output_gate: str = ""
     latent: bool = False
     unknown: bool = False  # a family that is not known may have anything that has a familiar name
+    note: str = ""
     width: int = 0  # d_ff as a multiple of d_model where no field says so
     extra: bool = True
 
@@ -92,6 +93,7 @@ TRAITS: dict[str, Traits] = {
     "bloom": replace(_GPT, tied=True, embed_norm=True, width=4),
     "mpt": T(gated=False, tied=True, width=4),
     "mixtral": T(moe=True, window="all"), "phimoe": T(moe=True, norm_weights=2, bias="qkvo", head_bias=True, window="all"),
+    "qwen2_5_vl": T(bias="qkv", biased="qkv", window="late"),
     "qwen2_moe": T(moe=True, bias="qkv", biased="qkv", shared_gate=True, window="late"),
     "qwen3_moe": T(moe=True, qk_norm="head", window="late"),
     "qwen3_vl_text": T(qk_norm="head"), "qwen3_vl_moe_text": T(moe=True, qk_norm="head"),
@@ -103,13 +105,15 @@ TRAITS: dict[str, Traits] = {
     "deepseek_v32": T(moe=True, latent=True, router_weights=1), "glm_moe_dsa": T(moe=True, latent=True, router_weights=1),
     "glm4_moe": T(moe=True, biased="qkv", router_weights=1), "ernie4_5_moe": T(moe=True, tied=True, router_weights=1),
     "minimax_m2": T(moe=True, router_weights=1), "minimax_m3": T(moe=True, router_weights=1),
-    "mimo_v2_flash": T(moe=True, router_weights=1), "step3p7": T(moe=True, router_weights=1),
+    "mimo_v2_flash": T(moe=True, router_weights=1), "step3p7": T(moe=True, router_weights=1, note="read by the names of its fields; no published count confirms it"),
     "hunyuan_v1_moe": T(moe=True, qk_norm="head"), "bailing_moe": T(moe=True),
 }  # fmt: skip
 
 
 def decoder(f: Fields, traits: Traits) -> Read:
     """A decoder of attention and feed-forward layers, from fields that most families share."""
+    if traits.note:
+        f.notes.append(traits.note)
     layers = f.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers")
     if layers > 10_000:
         raise InputError(

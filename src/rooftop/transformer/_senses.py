@@ -16,6 +16,10 @@ def towers(f: Fields, family: str, d_model: int) -> tuple[Tower, ...]:
     v = f.inside("vision_config", config)
     if family.startswith(("qwen3_vl", "qwen3_5")):
         return (_qwen(v),)
+    if family == "qwen2_5_vl":
+        return (_qwen_gated(v),)
+    if family == "mistral3":
+        return (_pixtral(v, d_model),)
     if family.startswith("gemma3"):
         return (_siglip(v, d_model),)
     if family == "gemma4":
@@ -50,6 +54,48 @@ def _qwen(v: Fields) -> Tower:
         positions=positions,
         projections=merge,
     )
+
+
+def _qwen_gated(v: Fields) -> Tower:
+    """Qwen2.5-VL: RMS norms and gated MLPs with biases."""
+    d, heads = v.integer("hidden_size"), v.integer("num_heads")
+    merged = d * v.integer("spatial_merge_size", default=2) ** 2
+    layer = Layer(
+        Attention(heads, heads, d // heads, causal=False, bias="qkvo"), MLP(v.integer("intermediate_size"), True, True)
+    )
+    patch = (
+        v.integer("in_channels", "in_chans", default=3)
+        * v.integer("temporal_patch_size", default=2)
+        * v.integer("patch_size", default=14) ** 2
+    )
+    merge = (Projection("merge", merged, merged, norm=d), Projection("project", merged, v.integer("out_hidden_size")))
+    return Tower(
+        "vision",
+        d,
+        (layer,) * min(1000, v.integer("depth")),
+        patch,
+        4096,
+        patch_bias=False,
+        norm_weights=1,
+        projections=merge,
+    )
+
+
+def _pixtral(v: Fields, d_model: int) -> Tower:
+    """The encoder of Mistral Small 3.1 and later: no biases, a norm before the layers, patches merged by four."""
+    d, heads = v.integer("hidden_size"), v.integer("num_attention_heads")
+    layer = Layer(
+        Attention(heads, heads, v.integer("head_dim", default=d // heads), causal=False),
+        MLP(v.integer("intermediate_size")),
+    )
+    merge = (
+        Projection("merge", 4 * d, d, bias=False, norm=d), Projection("project", d, d_model, bias=False),
+        Projection("project again", d_model, d_model, bias=False),
+    )  # fmt: skip
+    return Tower(
+        "vision", d, (layer,) * min(1000, v.integer("num_hidden_layers")), 3 * v.integer("patch_size") ** 2, 4096, patch_bias=False,
+        norm_weights=1, norms_at_ends=1, projections=merge,
+    )  # fmt: skip
 
 
 def _siglip(v: Fields, d_model: int) -> Tower:
