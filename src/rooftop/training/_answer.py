@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -65,8 +66,10 @@ def plan(
 def step_of(question: Question, the_plan: Plan) -> Answer:
     """The same for one plan that the user names."""
     problem = problem_of(question)
+    started = time.perf_counter()
     best = estimate(problem, the_plan)
-    return Answer(question, best, (), (), run_of(question, best), None, assumptions(question, best))
+    one = Outcome([], None, 1, 1, time.perf_counter() - started)
+    return Answer(question, best, (), (), run_of(question, best), one, assumptions(question, best))
 
 
 def named_plan(
