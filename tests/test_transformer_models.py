@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,11 @@ from rooftop.transformer import (
     absorbed,
     architecture,
     attended,
+    axis_size,
     families,
     flops_per_token,
     from_config,
+    generation,
     kv_bytes_per_token,
     kv_cache_bytes,
     models,
@@ -191,6 +194,43 @@ def test_caches_grow_by_at_most_the_bytes_of_a_token(name, seq):
 def test_chunked_attention_is_counted_exactly(seq, chunk):
     pairs = sum(1 for q in range(seq) for k in range(q + 1) if q // chunk == k // chunk)
     assert attended(seq, chunk=chunk) * seq * seq == pytest.approx(pairs, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", models())
+@pytest.mark.parametrize("context", [1, 5000])
+def test_a_generated_token_reads_what_was_kept(name, context):
+    """The caches that the programs of generation read are those that are counted; all other arrays are of one token."""
+    model = architecture(name)
+    read = 0.0
+    for block in generation(model, context).blocks:
+        program = block.program
+        for array in program.arrays:
+            elements = math.prod(axis_size(program, axis) for axis in array.axes)
+            if array.role == "cache":
+                read += block.count * elements * (4 if array.dtype == "fp32" else 2)
+        assert program.axes["T"] == 1
+        made = {op.output for op in program.ops}
+        assert all((a.name in made) != (a.role in ("weight", "input", "cache")) for a in program.arrays)
+    kept = kv_cache_bytes(model, context)
+    for block in programs(model, context).blocks:
+        for cache in block.caches:
+            if "conv" in cache.name:  # the few values of a convolution are not read as an array
+                kept -= block.count * 2 * math.prod(axis_size(block.program, axis) for axis in cache.axes)
+            elif context < cache.every:  # the programs have at least one entry
+                read -= block.count * 2 * math.prod(axis_size(block.program, axis) for axis in cache.axes)
+    assert read == pytest.approx(kept)
+
+
+@pytest.mark.parametrize(
+    "name", ["llama-3-70b", "mixtral-8x7b", "gemma-3-27b", "gpt-oss-120b", "jamba-v0.1", "falcon-40b"]
+)
+def test_generation_has_the_weights_of_training(name):
+    model = architecture(name)
+
+    def weights(parts):
+        return {(p.name, w.name, w.axes, w.layout) for p, _ in parts.every for w in p.weights}
+
+    assert weights(generation(model, 3000)) == weights(programs(model, 3000))
 
 
 # Facts of single kinds

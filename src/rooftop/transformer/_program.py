@@ -28,7 +28,7 @@ from rooftop.transformer._layers import (
 )
 from rooftop.transformer._tower import tower_programs
 
-__all__ = ["Block", "Programs", "attended", "programs"]
+__all__ = ["Block", "Programs", "attended", "generation", "programs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,28 @@ def programs(arch: Architecture, seq: int) -> Programs:
     return Programs(_embed(arch, seq), tuple(blocks), _head(arch, seq), towers, extra)
 
 
-def _kinds(arch: Architecture, stack: tuple[Layer, ...], seq: int, prefix: str) -> list[Block]:
+@functools.lru_cache(maxsize=256)
+def generation(arch: Architecture, context: int) -> Programs:
+    """The programs that generate one token of each sequence after `context` tokens: T is 1, S what a layer has kept.
+
+    What was kept are arrays of role "cache"; latent attention is in its absorbed form; an encoder has run before. There is no
+    loss: the head ends with logits.
+    """
+    blocks = _kinds(arch, arch.stack, 1, "", context)
+    return Programs(_embed(arch, 1), tuple(blocks), _head(arch, 1, loss=False))
+
+
+def _kinds(arch: Architecture, stack: tuple[Layer, ...], seq: int, prefix: str, context: int = 0) -> list[Block]:
     """Equal layers together, in the order in which they first occur; a window as long as the sequence is none."""
     counts: dict[Layer, int] = {}
     for layer in stack:
-        effective = _at(layer, seq)
+        effective = _at(layer, context or seq)
         counts[effective] = counts.get(effective, 0) + 1
     names = _names(list(counts), prefix)
-    return [_block(arch, layer, seq, name, count) for (layer, count), name in zip(counts.items(), names, strict=True)]
+    return [
+        _block(arch, layer, seq, name, count, context)
+        for (layer, count), name in zip(counts.items(), names, strict=True)
+    ]
 
 
 def _at(layer: Layer, seq: int) -> Layer:
@@ -128,11 +142,25 @@ def _mixer_name(mixer: Mixer) -> str:
             return "mamba"
 
 
-def _block(arch: Architecture, layer: Layer, seq: int, name: str, count: int) -> Block:
-    b = Builder({"T": seq, "S": seq, "D": arch.d_model}, norm_weights=arch.norm_weights, streams=layer.streams)
+def _block(arch: Architecture, layer: Layer, seq: int, name: str, count: int, context: int = 0) -> Block:
+    keys = _kept(layer, context) if context else seq
+    b = Builder(
+        {"T": seq, "S": keys, "D": arch.d_model}, norm_weights=arch.norm_weights, streams=layer.streams, context=context
+    )
     axes = ("B", "T", "D") if layer.streams == 1 else ("B", "T", b.axis("W", layer.streams), "D")
-    _layer(b, layer, b.input("x", *axes, layout="residual"), seq)
+    _layer(b, layer, b.input("x", *axes, layout="residual"), keys)
     return Block(b.program(name), count, tuple(b.caches))
+
+
+def _kept(layer: Layer, context: int) -> int:
+    """Positions whose keys a layer has after `context` tokens."""
+    mixer = layer.mixer
+    limit = 0
+    if isinstance(mixer, Attention):
+        limit = mixer.window or mixer.chunk
+    elif isinstance(mixer, CompressedAttention):
+        limit = mixer.window
+    return min(context, limit) if limit else context
 
 
 def _layer(b: Builder, layer: Layer, x: str, seq: int) -> str:
@@ -287,7 +315,7 @@ def _encoder_end(arch: Architecture, seq: int) -> Program:
     return b.program("encoder end")
 
 
-def _head(arch: Architecture, seq: int) -> Program:
+def _head(arch: Architecture, seq: int, *, loss: bool = True) -> Program:
     """x to logits and loss, or what an encoder ends with."""
     b = Builder({"T": seq, "D": arch.d_model, "V": arch.vocab}, norm_weights=arch.norm_weights)
     streams = arch.stack[0].streams
@@ -323,6 +351,10 @@ def _head(arch: Architecture, seq: int) -> Program:
     table = b.weight("embedding" if arch.tied else "lm_head", "V", narrow)
     logits = b.einsum("lm_head", (y, table), b.array("logits", "B", "T", "V", dtype="fp32"), "head")
     bias = (b.weight("lm_head_bias", "V"),) if arch.head_bias else ()
+    if not loss:
+        if bias:
+            b.map("lm_head_bias", (logits, *bias), b.array("logits_biased", "B", "T", "V", dtype="fp32"), "head", 1.0)
+        return b.program("head")
     b.op("loss", "loss", (logits, *bias), b.array("loss", "B", "T", dtype="fp32"), "head", 5.0)
     return b.program("head")
 
