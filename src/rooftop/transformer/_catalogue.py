@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from rooftop._files import read_text
 from rooftop.errors import InputError, nearest
 from rooftop.transformer._architecture import Architecture, uniform
 from rooftop.transformer._config import from_config, read_config
@@ -131,7 +132,7 @@ def _toml(path: Path) -> Architecture:
     try:
         if path.stat().st_size > 1_000_000:
             raise InputError(f"{path} is too large for a model file (1 MB at most)", field="model")
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(read_text(path, 1_000_000))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path} is not a TOML file: {str(error)[:120]}", field="model") from None
     return _inline({k: str(v) for k, v in data.items()}, str(path), name=path.stem)

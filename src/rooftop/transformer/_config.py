@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from rooftop._files import read_text
 from rooftop.errors import InputError, nearest
 from rooftop.transformer._architecture import Architecture
 from rooftop.transformer._families import Traits, decoder, families, reader
@@ -43,7 +44,7 @@ def read_config(path: Path) -> Architecture:
         size = path.stat().st_size
         if size > _MOST_BYTES:
             raise InputError(f"{path} has {size:,} bytes; a config.json has at most {_MOST_BYTES:,}", field="model")
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_text(path, _MOST_BYTES))
     except InputError:
         raise
     except OSError as error:
