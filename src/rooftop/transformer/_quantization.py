@@ -18,8 +18,13 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "attention": ("model.layers.9.self_attn.q_proj", "layers.9.attn.wq", "backbone.layers.9.mixer.q_proj"),
     "recurrence": ("model.layers.9.linear_attn.in_proj_qkv", "backbone.layers.9.mixer.in_proj"),
     "mlp": ("model.layers.9.mlp.down_proj", "model.layers.9.mlp.up_proj"),
-    "experts": ("model.layers.9.mlp.experts.9.up_proj", "layers.9.ffn.experts.9.w1", "model.layers.9.block_sparse_moe.experts.9.w1"),
-    "shared_experts": ("model.layers.9.mlp.shared_experts.up_proj", "model.layers.9.mlp.shared_expert.up_proj", "layers.9.ffn.shared_experts.w1"),
+    "experts": (
+        "model.layers.9.mlp.experts.9.up_proj", "layers.9.ffn.experts.9.w1", "model.layers.9.block_sparse_moe.experts.9.w1",
+    ),
+    "shared_experts": (
+        "model.layers.9.mlp.shared_experts.up_proj", "model.layers.9.mlp.shared_expert.up_proj",
+        "layers.9.ffn.shared_experts.w1",
+    ),
 }  # fmt: skip
 
 #: Where a family calls a part otherwise.
