@@ -334,6 +334,22 @@ def test_a_padded_vocabulary():
     assert parameters(padded).total - parameters(model).total == (50304 - 50257) * 768
 
 
+def test_layers_that_use_the_keys_of_another_keep_none_and_each_layer_has_an_embedding():
+    text = {
+        "model_type": "gemma4_text", "hidden_size": 1536, "num_hidden_layers": 35, "num_attention_heads": 8, "num_key_value_heads": 1,
+        "head_dim": 256, "global_head_dim": 512, "sliding_window": 512, "sliding_window_pattern": 5, "vocab_size": 262144,
+        "hidden_size_per_layer_input": 256, "num_kv_shared_layers": 20, "use_double_wide_mlp": True, "intermediate_size": 6144,
+    }  # fmt: skip
+    model = from_config({"model_type": "gemma4", "text_config": text}, name="e2b")
+    count = parameters(model)
+    assert [m.keys for m in model.mixers] == ["own"] * 15 + ["shared"] * 20
+    assert kv_bytes_per_token(model) == 2 * 2 * (12 * 256 + 3 * 512)
+    assert count.parts["per_layer_embedding"] == 262144 * 35 * 256 + 1536 * 35 * 256 + 256
+    assert sum(layer.feed_forward.d_ff for layer in model.stack) == 6144 * 55
+    # Gemma 4 E2B: 2.3B parameters beside the tables of embeddings for each layer, says its model card
+    assert count.total - 262144 * 35 * 256 == pytest.approx(2.3e9, abs=0.05e9)
+
+
 def test_parallel_layers_have_one_norm_or_two():
     one, two = architecture("falcon-7b"), architecture("falcon-40b")
     assert (one.stack[0].parallel, two.stack[0].parallel) == ("one", "two")
@@ -383,7 +399,7 @@ def test_an_unknown_family_of_a_familiar_shape_is_read_with_a_warning():
         {"quantization_config": {"quant_method": "odd"}}, {"quantization_config": {"quant_method": "gptq", "bits": 10**9, "group_size": "x"}},
         {"layer_types": ["linear_attention"] * 4}, {"layer_types": ["odd"] * 4}, {"model_type": "deepseek_v4"}, {"model_type": "nemotron_h"},
         {"model_type": "kimi_linear"}, {"model_type": "t5"}, {"model_type": "dbrx"}, {"model_type": "jamba", "num_attention_heads": 10**9},
-        {"model_type": "nemotron-nas", "block_configs": [{}] * 4}, {"model_type": "gemma4_text", "hidden_size_per_layer_input": 256},
+        {"model_type": "nemotron-nas", "block_configs": [{}] * 4}, {"model_type": "gemma4_text", "hidden_size_per_layer_input": -1},
         {"vision_config": 3, "text_config": 3, "model_type": "gemma3"}, {"sparse_attention_config": {"use_sparse_attention": True}},
     ],
     ids=str,

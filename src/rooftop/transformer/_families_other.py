@@ -45,31 +45,31 @@ def gemma4(f: Fields) -> Read:
     an MLP, with norms of their own.
     """
     layers = f.integer("num_hidden_layers")
-    for name in ("hidden_size_per_layer_input", "num_kv_shared_layers"):
-        if f.integer(name, default=0, least=0):
-            raise InputError(
-                f"{f.where}: {name} is set; Gemma 4 models with per-layer inputs are not modelled", field=name
-            )
-    f.find("vocab_size_per_layer_input", "use_double_wide_mlp")
+    own = f.integer("hidden_size_per_layer_input", default=0, least=0)
+    shared = min(layers, f.integer("num_kv_shared_layers", default=0, least=0))
+    rows = f.integer("vocab_size_per_layer_input", default=f.integer("vocab_size"))
+    wide = f.flag("use_double_wide_mlp")
     f.find("enable_moe_block", "num_experts", "top_k_experts", "expert_intermediate_size", "moe_intermediate_size")
     sparse = f.flag("enable_moe_block")
     read = decoder(_without(f, "num_experts"), Traits(tied=True, norms="both", qk_norm="head", window="pattern"))
     size, kv = f.integer("global_head_dim", default=512), f.integer("num_global_key_value_heads", default=0, least=0)
     keys = "keys" if f.flag("attention_k_eq_v") else "own"
     stack = []
-    for layer in read["stack"]:
+    for i, layer in enumerate(read["stack"]):
         mixer = layer.mixer
         if not mixer.window:
             mixer = replace(mixer, head_dim=size, kv_heads=kv or mixer.kv_heads, values=keys)
         part = layer.feed_forward
+        if i >= layers - shared > 0:
+            mixer = replace(mixer, keys="shared")
+            part = replace(part, d_ff=2 * part.d_ff) if wide else part
         if sparse:
             part = MoE(
                 f.integer("num_experts"), f.integer("top_k_experts"), f.integer("moe_intermediate_size"), dense=part,
                 router_weights=1, router_inputs=1,
             )  # fmt: skip
-        stack.append(replace(layer, mixer=mixer, feed_forward=part))
-    assert len(stack) == layers
-    return read | {"stack": tuple(stack)}
+        stack.append(replace(layer, mixer=mixer, feed_forward=part, per_layer=own))
+    return read | {"stack": tuple(stack), "per_layer_vocab": rows if own else 0}
 
 
 def _without(f: Fields, *names: str) -> Fields:

@@ -178,9 +178,9 @@ def _layer(b: Builder, layer: Layer, x: str, seq: int) -> str:
     if layer.parallel:
         return _parallel(b, layer, x, seq, kind)
     for position, part in enumerate(parts, 1):
-        last = "x_out" if position == len(parts) else f"x{position}"
+        last = "x_out" if position == len(parts) and not layer.per_layer else f"x{position}"
         x = _sub_layer(b, layer, part, x, seq, last)
-    return x
+    return _per_layer(b, layer, x) if layer.per_layer else x
 
 
 def _run(b: Builder, layer: Layer, part: str, x: str, y: str, seq: int) -> str:
@@ -248,6 +248,21 @@ def _parallel(b: Builder, layer: Layer, x: str, seq: int, kind: str) -> str:
     return b.map(f"{kind}.add", (x, first, second, *b.biases()), b.stream("x_out"), "norm", 2.0, linear=True)
 
 
+def _per_layer(b: Builder, layer: Layer, x: str) -> str:
+    """What a token's own embedding for this layer adds: a gate, a projection back, a norm."""
+    p = b.axis("Pl", layer.per_layer)
+    own = b.input("per_layer", "B", "T", p, layout="residual")
+    gate = b.matmul(
+        "per_layer.gate", x, b.weight("w_per_layer_gate", "D", p), "per_layer_gate", (p,), "mlp", "residual"
+    )
+    mixed = b.array("per_layer_gated", "B", "T", p, layout="residual")
+    b.map("per_layer.gating", (gate, own), mixed, "mlp", 4.0)
+    w = b.weight("w_per_layer", p, "D")
+    out = b.einsum("per_layer.project", (mixed, w), b.residual("per_layer_out"), "mlp")
+    out = b.norm("per_layer_norm", out, "per_layer_normed")
+    return b.map("per_layer.add", (x, out), b.stream("x_out"), "norm", 1.0, linear=True)
+
+
 def _mix_in(b: Builder, part: str, x: str, streams: int) -> tuple[str, str]:
     """Manifold-constrained hyper-connections (DeepSeek-V4): weights from all streams, then one stream out of them.
 
@@ -303,6 +318,20 @@ def _embed(arch: Architecture, seq: int) -> Program:
         b.map("widen", (x,), wide, "embedding", 0.0, linear=True)
     elif arch.embed_dim and not more and not arch.embed_norm:
         b.map("embedded", (x,), b.residual("x"), "embedding", 0.0, linear=True)
+    if arch.per_layer_vocab:
+        own = b.axis("Pl", arch.stack[0].per_layer)
+        layers, rows = b.axis("Layers", arch.layers), b.axis("Vl", arch.per_layer_vocab)
+        index = b.input("own_tokens", "B", "T", dtype="int32")
+
+        def for_layers(name: str) -> str:
+            return b.array(name, "B", "T", layers, own, layout="residual")
+
+        table = b.weight("per_layer_embedding", rows, layers, own)
+        found = b.op("per_layer_embedding", "lookup", (table, index), for_layers("per_layer_found"), "per_layer_embedding")
+        w = b.weight("w_per_layer_all", "D", layers, own)
+        made = b.einsum("per_layer.project", ("x", w), for_layers("per_layer_made"), "per_layer_embedding")
+        norm = b.weight("per_layer_all_norm", own)
+        b.map("per_layer.add", (made, found, norm), for_layers("per_layer"), "per_layer_embedding", 6.0)
     if arch.encoder:
         b.input("source_tokens", "B", "T", dtype="int32")
         b.op("source_embedding", "lookup", (table, "source_tokens"), b.residual("source"), "embedding")
