@@ -320,14 +320,19 @@ def _embed(arch: Architecture, seq: int) -> Program:
         b.map("embedded", (x,), b.residual("x"), "embedding", 0.0, linear=True)
     if arch.per_layer_vocab:
         own = b.axis("Pl", arch.stack[0].per_layer)
-        layers, rows = b.axis("Layers", arch.layers), b.axis("Vl", arch.per_layer_vocab)
+        layers, rows = (
+            b.axis("Layers", arch.layers),
+            b.axis("V" if arch.per_layer_vocab == arch.vocab else "Vl", arch.per_layer_vocab),
+        )
         index = b.input("own_tokens", "B", "T", dtype="int32")
 
         def for_layers(name: str) -> str:
             return b.array(name, "B", "T", layers, own, layout="residual")
 
-        table = b.weight("per_layer_embedding", rows, layers, own)
-        found = b.op("per_layer_embedding", "lookup", (table, index), for_layers("per_layer_found"), "per_layer_embedding")
+        table = b.weight("per_layer_embedding", rows, layers, own, layout="latent_weight")
+        found = b.op(
+            "per_layer_embedding", "lookup", (table, index), for_layers("per_layer_found"), "per_layer_embedding"
+        )
         w = b.weight("w_per_layer_all", "D", layers, own)
         made = b.einsum("per_layer.project", ("x", w), for_layers("per_layer_made"), "per_layer_embedding")
         norm = b.weight("per_layer_all_norm", own)
