@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,32 @@ def test_no_registry_hosts_and_no_machine_paths() -> None:
                 f"{path}: {m.group()}" for m in forbidden.finditer(path.read_text(encoding="utf-8", errors="ignore"))
             ]
     assert not found
+
+
+def test_every_file_of_the_package_is_in_the_wheel(tmp_path: Path) -> None:
+    from hatchling.builders.wheel import WheelBuilder
+
+    (artifact,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    with zipfile.ZipFile(artifact) as wheel:
+        shipped = set(wheel.namelist())
+    source = ROOT / "src"
+    files = {str(path.relative_to(source)) for path in tracked() if path.is_relative_to(source) and path.is_file()}
+    assert "rooftop/py.typed" in files
+    assert any(name.endswith(".toml") for name in files)
+    assert files <= shipped
+    assert any(name.endswith("licenses/LICENSE") for name in shipped)
+
+
+def test_every_listed_command_exists_and_every_command_is_listed() -> None:
+    from rooftop.cli import COMMANDS
+
+    for name in COMMANDS:
+        command = importlib.import_module(f"rooftop.cli._{name}").command
+        assert command.name == name
+        assert command.help
+        assert "as_json" in {param.name for param in command.params}
+    modules = {path.stem[1:] for path in (ROOT / "src/rooftop/cli").glob("_[a-z]*.py")}
+    assert {m for m in modules if hasattr(importlib.import_module(f"rooftop.cli._{m}"), "command")} == set(COMMANDS)
 
 
 def test_the_lock_has_hashes_for_everything() -> None:
