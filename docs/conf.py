@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 import rooftop
@@ -17,4 +18,3 @@ myst_heading_anchors = 3
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "Rooftop"
-suppress_warnings = ["myst.xref_missing"]

@@ -758,7 +758,7 @@ def _(given: dict[str, Any]) -> Any:
     r = recipe("bf16")
     program = programs(arch, 4096).blocks[0].program
     outputs = [program.array(op.output).axes for op in program.ops if op.part == "mlp" and op.kind == "einsum"]
-    width = sum(arch.d_ff if "F" in axes else arch.d_model for axes in outputs)
+    width = sum(arch.feed_forward.d_ff if "F" in axes else arch.d_model for axes in outputs)
     return {
         "states": (2 + r.optimizer_bytes) * count,
         "activations": checkpoint_bytes(given["batch"], arch.layers, width, 1, 2),
@@ -778,7 +778,7 @@ def _(given: dict[str, Any]) -> Any:
     needed = critical_batch("fsdp", one, {"X": bandwidth}) * 4096
     program = programs(arch, 4096).blocks[0].program
     outputs = [program.array(op.output).axes for op in program.ops if op.part == "mlp" and op.kind == "einsum"]
-    width = sum(arch.d_ff if "F" in axes else arch.d_model for axes in outputs)
+    width = sum(arch.feed_forward.d_ff if "F" in axes else arch.d_model for axes in outputs)
     states = (2 + recipe("bf16").optimizer_bytes) * parameters(arch).total
     return {
         "bytes": states + checkpoint_bytes(given["batch"], arch.layers, width, 1, 2),
@@ -850,10 +850,10 @@ def _(given: dict[str, Any]) -> Any:
     one, bandwidth = v5p()
     arch = architecture("llama-3-70b")
     links = {"X": 2 * bandwidth, "Y": bandwidth}
-    x = best_split(4 * 2**20, arch.d_model, arch.d_ff, 8960, links)
+    x = best_split(4 * 2**20, arch.d_model, arch.feed_forward.d_ff, 8960, links)
     nearest = 2 ** round(math.log2(x))
     return {
-        "threshold": critical_batch("fsdp_tp", one, links, d_ff=arch.d_ff), "x_opt": x, "fsdp": nearest,
+        "threshold": critical_batch("fsdp_tp", one, links, d_ff=arch.feed_forward.d_ff), "x_opt": x, "fsdp": nearest,
         "tensor": power_of_two(8960 / nearest),
     }  # fmt: skip
 

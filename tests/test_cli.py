@@ -96,6 +96,7 @@ def test_typos_are_met_with_the_nearest_name(capsys: pytest.CaptureFixture[str])
         (["plan", "llama-3-8b", "--on", "v5e:4x4", "--optimizer-dtype", "fp33"], "fp32"),
         (["plan", "llama-3-8b", "--on", "v5e:4x4", "--price", "cheap"], "--price"),
         (["plan", "llama-3-8b", "--on", "v5e:4x4", "--fix", "tensor=3"], "tensor=3 does not divide"),
+        (["plan", "llama-3-8b", "--on", "v5e:4x4", "--fix", "tensor=99999999999999999999"], "too large"),
         (["plan", "llama-3-8b", "--on", "v5e:4x4", "--explain", "happiness"], "cannot explain"),
         (["plan", "llama-3-8b"], "--on"),
         (["step", "llama-3-8b", "--on", "v5e:4x4", "--mesh", "fsdp"], "NAME=SIZE"),
@@ -174,6 +175,21 @@ def test_bad_input_gets_one_line(words: list[str], says: str, capsys: pytest.Cap
         (json.dumps({**LLAMA, "num_attention_heads": 7}), "heads"),
         (json.dumps({**LLAMA, "tie_word_embeddings": "yes"}), "tie_word_embeddings"),
         (json.dumps({**LLAMA, "kv_lora_rank": 512}), "kv_lora_rank"),
+        (json.dumps({**LLAMA, "model_type": "unheard_of", "quantum_heads": 3}), "quantum_heads"),
+        (json.dumps({**LLAMA, "hidden_size": True}), "hidden_size"),
+        (json.dumps({**LLAMA, "hidden_size": [256]}), "hidden_size"),
+        (json.dumps({**LLAMA, "hidden_size": float("nan")}), "hidden_size"),
+        (json.dumps({**LLAMA, "hidden_size": 0}), "hidden_size"),
+        (json.dumps({**LLAMA, "vocab_size": 10**30}), "vocab_size"),
+        (json.dumps({**LLAMA, "vocab_size": {"a": 1}}), "vocab_size"),
+        (json.dumps({**LLAMA, "head_dim": -64}), "head_dim"),
+        (json.dumps({**LLAMA, "num_key_value_heads": 3}), "heads"),
+        (json.dumps({**LLAMA, "model_type": ["llama"]}), "model_type"),
+        (json.dumps({**LLAMA, "model_type": "x" * 5000, "odd": 1}), "family"),
+        ('{"hidden_size": ' + '{"a":' * 50_000, "not JSON"),
+        ('{"model_type": "llama", "hidden_size": ' + "9" * 5000 + "}", "not JSON"),
+        ("\x00\x01", "not JSON"),
+        ("", "not JSON"),
         (" " * 2_000_000, "bytes"),
     ],
 )
@@ -181,6 +197,23 @@ def test_bad_config_gets_one_line(text: str, says: str, tmp_path: Path, capsys: 
     path = tmp_path / "config.json"
     path.write_text(text)
     assert says in refused(capsys, "model", str(path))
+
+
+def test_a_config_that_is_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config.json"
+    assert "cannot read" in refused(capsys, "model", str(tmp_path))
+    path.write_bytes(b"\xff\xfe\x00{")
+    assert "not JSON" in refused(capsys, "model", str(path))
+    path.unlink()
+    path.mkdir()
+    assert "cannot read" in refused(capsys, "model", str(tmp_path))
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="the system has no endless file")
+def test_files_without_an_end(capsys: pytest.CaptureFixture[str]) -> None:
+    step = ["step", "llama-3-8b", "--on", "v5e:4x4", "--plan"]
+    for words in (["model"], ["chip"], ["slice"], step):
+        assert "/dev/zero" in refused(capsys, *words, "/dev/zero")
 
 
 def test_a_config_that_lacks_a_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,6 +228,43 @@ def test_a_good_config_is_read_and_planned(tmp_path: Path, capsys: pytest.Captur
     for path in (tmp_path, tmp_path / "config.json"):
         assert answer(capsys, "model", str(path))["parameters"]["total"] > 0
     assert answer(capsys, "plan", str(tmp_path), "--on", "v5e:2x2", "--batch", "16k", "--seq", "512")["best"]["fits"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["plan", "lama", "--on", "v5e:4x4"], 2),
+        (["plan", "llama-3-8b"], 2),
+        (["plna"], 2),
+        (["plan", "llama-3-8b", "--on", "v5e:4x4", "--batch", "4 Gazillion"], 2),
+        (["plan", "llama-3-8b", "--on", "v5e:4x4", "--nonsense"], 2),
+        (["roofline", "bf16[B, D] * bf16[D, F] -> bf16[B, F]", "--on", "v5e"], 2),
+        (["plan", "llama-3-70b", "--on", "v5p:2x2x1"], 1),
+    ],
+)
+def test_every_error_is_a_document_too(words: list[str], status: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*words, "--json"]) == status
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    error = json.loads(printed.out)["error"]
+    assert set(error) == {"message", "field", "kind"}
+    assert line == f"rooftop: {error['message']}"
+
+
+def test_errors_of_a_process(tmp_path: Path) -> None:
+    """The same from outside: status, one line, nothing on stdout."""
+    result = subprocess.run(
+        [sys.executable, "-m", "rooftop", "plan", "llama-3-8b", "--on", "v5e:3x5"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("rooftop: v5e:3x5 has an odd side")
 
 
 def test_errors_in_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -259,6 +329,52 @@ def test_step_explains(capsys: pytest.CaptureFixture[str]) -> None:
         assert a["explanation"]["formula"]
     assert run([*words, "--explain"]) == 0
     assert "step_seconds.expected" in capsys.readouterr().out
+
+
+#: What scripts may rely on; dots lead into objects, [] into every item of a list that is not empty.
+KEYS = {
+    "step": """best.mesh best.chips best.batch_tokens best.microbatches best.remat best.step_seconds.bound
+        best.step_seconds.expected best.bottleneck best.mfu.bound best.mfu.expected best.tokens_per_second_per_chip
+        best.memory.bytes best.memory.capacity_bytes best.memory.parts best.time_parts[].name best.time_parts[].kind
+        best.time_parts[].seconds best.time_parts[].overlapped alternatives run.seconds run.usd run.chip_hours
+        searched.plans searched.seconds assumptions""",
+    "plan": "searched.plans searched.seconds alternatives[].mesh alternatives[].reason",
+    "model": """parameters.total parameters.active parameters.parts flops_per_token.forward flops_per_token.training
+        kv_bytes_per_token assumptions""",
+    "roofline": "flops bytes intensity seconds.math seconds.hbm seconds.bound seconds.sum bottleneck critical",
+    "matmul": """collectives[].kind collectives[].array collectives[].axes collectives[].bytes collectives[].seconds
+        local.flops local.bytes local.seconds seconds.bound seconds.sum bottleneck""",
+    "collective": "seconds regime bytes hops bandwidth_bytes_per_second",
+}
+MATMUL = ["matmul", "A[I, J_X] * B[J_X, K_Y] -> C[I, K_Y]"]
+RUN = ["llama-3-8b", "--on", "v5e:4x4", "--batch", "64k", "--tokens", "1T"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ("step", ["plan", *RUN]),
+        ("plan", ["plan", *RUN]),
+        ("step", ["step", *RUN, "--mesh", "fsdp=16", "--remat", "full"]),
+        ("model", ["model", "llama-3-70b"]),
+        ("roofline", ["roofline", "bf16[B=512, D=8192] * bf16[D, F=28672] -> bf16[B, F]", "--on", "v5e"]),
+        (
+            "matmul",
+            [*MATMUL, "--sizes", "I=8192,J=8192,K=32768", "--mesh", "X=4,Y=8", "--on", "v5e:4x8"],
+        ),
+        ("collective", ["collective", "all-gather", "--bytes", "34MB", "--axes", "X=16", "--on", "v5e:16x16"]),
+    ],
+)
+def test_the_keys_that_scripts_rely_on(keys: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    document = answer(capsys, *words)
+    for path in KEYS[keys].split():
+        values = [document]
+        for key in path.split("."):
+            name = key.removesuffix("[]")
+            values = [value[name] for value in values]
+            if name != key:
+                values = [item for items in values for item in items]
+                assert values, path
 
 
 def test_other_keys(capsys: pytest.CaptureFixture[str]) -> None:
@@ -344,6 +460,17 @@ def test_step_wants_one_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     )
     (tmp_path / "x.json").write_text("{")
     assert "not JSON" in refused(capsys, "step", "llama-3-8b", "--on", "h100:16", "--plan", str(tmp_path / "x.json"))
+
+
+def test_uneven_experts_take_longer(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["step", "mixtral-8x7b", "--on", "h100:64", "--mesh", "fsdp=8,expert=8", "--batch", "4M", "--remat", "full"]
+    even = answer(capsys, *words)
+    uneven = answer(capsys, *words, "--capacity-factor", "1.5")
+    assert uneven["best"]["step_seconds"]["expected"] > even["best"]["step_seconds"]["expected"]
+    assert any("loads them evenly" in a for a in even["assumptions"])
+    assert any("1.5 times" in a for a in uneven["assumptions"])
+    assert "experts" in refused(capsys, "plan", "llama-3-8b", "--on", "h100:64", "--capacity-factor", "2")
+    assert "capacity" in refused(capsys, "plan", "mixtral-8x7b", "--on", "h100:64", "--capacity-factor", "0")
 
 
 def process(

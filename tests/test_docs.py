@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rooftop.cli import run
+from rooftop.cli import COMMANDS, run
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -30,6 +30,13 @@ BLOCKS = [
 
 @pytest.mark.parametrize(("kind", "text", "status"), BLOCKS)
 def test_block(kind: str, text: str, status: int, capsys: pytest.CaptureFixture[str]) -> None:
+    if kind == "python" and text.lstrip().startswith(">>>"):
+        examples = doctest.DocTestParser().get_doctest(text, {}, "docs", None, 0)
+        runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+        result = runner.run(examples)
+        assert result.attempted > 0
+        assert result.failed == 0, capsys.readouterr().out
+        return
     if kind == "python":
         if text.startswith(">>>"):
             run_doctest(text)
@@ -87,6 +94,31 @@ def test_the_pages_have_blocks() -> None:
     assert len(BLOCKS) > 8
 
 
+def test_every_command_is_documented() -> None:
+    reference = (ROOT / "docs/reference/commands.md").read_text()
+    readme = (ROOT / "README.md").read_text()
+    for name in COMMANDS:
+        assert f"```{{rooftop}} {name} --help\n" in reference
+        assert f"`rooftop {name} " in readme
+
+
+def test_the_first_commands_of_the_readme() -> None:
+    """What the README says first is what scripts/test runs in an empty environment, and how it is itself called."""
+    readme = (ROOT / "README.md").read_text()
+    first, second = re.findall(r"^    (\S.*)$", readme, re.MULTILINE)[:2]
+    install, _, job = first.rpartition(" && ")
+    assert install == "python3 -m venv .venv && .venv/bin/pip install ."
+    assert job.removeprefix(".venv/bin/") in (ROOT / "scripts/test").read_text()
+    assert second == "./scripts/test"
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
+
+
 def test_hardware_file_examples(tmp_path: Path) -> None:
     from rooftop.hardware import slice_of
 
@@ -100,3 +132,30 @@ def test_hardware_file_examples(tmp_path: Path) -> None:
     mine = slice_of(str(tmp_path / "chip1.toml"))
     assert mine.chips == 64
     assert mine.levels[1].bandwidth == 6.25e9 / 2
+
+
+def test_model_file_examples(tmp_path: Path) -> None:
+    from rooftop.transformer import architecture, parameters
+
+    page = (ROOT / "docs/reference/models.md").read_text()
+    (toml,) = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (config,) = re.findall(r"^```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "mine.toml").write_text(toml)
+    (tmp_path / "config.json").write_text(config)
+    mine = architecture(str(tmp_path / "mine.toml"))
+    d, d_ff, vocab = 6144, 24576, 51200
+    attention = d * 96 * (64 + 8 + 8) + 64 * 96 * d
+    assert parameters(mine).total == 2 * vocab * d + d + 48 * (attention + 2 * d * d_ff + 2 * d)
+    read, known = architecture(str(tmp_path)), architecture("llama-3-8b")
+    assert (read.stack, read.d_model, read.vocab, read.tied) == (known.stack, known.d_model, known.vocab, known.tied)
+
+
+def test_every_family_and_number_is_documented() -> None:
+    from rooftop.transformer._catalogue import _INLINE
+    from rooftop.transformer._families import families
+
+    page = (ROOT / "docs/reference/models.md").read_text()
+    listed = page[page.index("## Families") : page.index("## The catalogue")]
+    assert set(re.findall(r"`([^` ]+)`", listed)) - {"model_type"} == set(families())
+    for name in _INLINE:
+        assert f"`{name}`" in page

@@ -6,18 +6,41 @@ import importlib
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 ROOT = Path(__file__).parent.parent
 
 
+#: What a checkout may hold beside the project, as .gitignore has it; only for machines without git.
+GENERATED = {
+    ".git",
+    ".venv",
+    "__pycache__",
+    "dist",
+    "build",
+    "_build",
+    ".hypothesis",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+}
+
+
 def tracked() -> list[Path]:
-    listing = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if listing.returncode:
-        pytest.skip("not a git checkout")
+    """All files of the project: those that git tracks, or, without git, all that are not generated."""
+    try:
+        listing = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return [
+            path for path in ROOT.rglob("*") if path.is_file() and not GENERATED & set(path.relative_to(ROOT).parts)
+        ]
     return [ROOT / line for line in listing.stdout.splitlines()]
 
 
@@ -28,26 +51,14 @@ def test_no_registry_hosts_and_no_machine_paths() -> None:
         )
     )
     found = []
-    for path in tracked():
+    files = tracked()
+    assert len(files) > 50
+    for path in files:
         if path.is_file() and path.suffix not in (".png",):
             found += [
                 f"{path}: {m.group()}" for m in forbidden.finditer(path.read_text(encoding="utf-8", errors="ignore"))
             ]
     assert not found
-
-
-def test_every_file_of_the_package_is_in_the_wheel(tmp_path: Path) -> None:
-    from hatchling.builders.wheel import WheelBuilder
-
-    (artifact,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
-    with zipfile.ZipFile(artifact) as wheel:
-        shipped = set(wheel.namelist())
-    source = ROOT / "src"
-    files = {str(path.relative_to(source)) for path in tracked() if path.is_relative_to(source) and path.is_file()}
-    assert "rooftop/py.typed" in files
-    assert any(name.endswith(".toml") for name in files)
-    assert files <= shipped
-    assert any(name.endswith("licenses/LICENSE") for name in shipped)
 
 
 def test_every_listed_command_exists_and_every_command_is_listed() -> None:
@@ -67,6 +78,55 @@ def test_the_lock_has_hashes_for_everything() -> None:
     pins = re.findall(r"^[a-z0-9_.-]+==", text, re.MULTILINE | re.IGNORECASE)
     assert len(pins) > 30
     assert text.count("--hash=") >= len(pins)
+
+
+def test_the_lock_meets_the_project() -> None:
+    """Every direct dependency is locked at a version that pyproject.toml allows."""
+    text = (ROOT / "requirements/dev.txt").read_text()
+    locked = {
+        name.lower(): Version(version) for name, version in re.findall(r"^([\w.-]+)==([\w.]+)", text, re.MULTILINE)
+    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    for name, extra in project["project"]["optional-dependencies"].items():
+        if name != "hub":  # not needed for any check
+            wanted += extra
+    for requirement in map(Requirement, wanted):
+        assert requirement.specifier.contains(locked[requirement.name.lower()]), requirement
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
+    from hatchling.builders.wheel import WheelBuilder
+
+    folder = tmp_path_factory.mktemp("wheel")
+    (path,) = WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"])
+    with zipfile.ZipFile(path) as archive:
+        yield archive
+
+
+def test_the_wheel_holds_every_module_and_data_file(wheel: zipfile.ZipFile) -> None:
+    source = ROOT / "src"
+    wanted = {
+        str(path.relative_to(source))
+        for path in (source / "rooftop").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert sum(name.endswith(".toml") for name in wanted) >= 19
+    assert "rooftop/py.typed" in wanted
+    shipped = {name for name in wheel.namelist() if not name.split("/")[0].endswith(".dist-info")}
+    assert shipped == wanted
+
+
+def test_the_wheel_says_what_it_is(wheel: zipfile.ZipFile) -> None:
+    import rooftop
+
+    names = {name.partition(".dist-info/")[2]: name for name in wheel.namelist() if ".dist-info/" in name}
+    metadata = wheel.read(names["METADATA"]).decode()
+    for line in (f"Version: {rooftop.__version__}", "License-Expression: Apache-2.0", "Requires-Python: >=3.11"):
+        assert f"\n{line}\n" in metadata
+    assert "rooftop = rooftop.cli:main" in wheel.read(names["entry_points.txt"]).decode()
+    assert "Apache License" in wheel.read(names["licenses/LICENSE"]).decode()
 
 
 @pytest.mark.parametrize(

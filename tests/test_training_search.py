@@ -118,7 +118,9 @@ _KNOWN = {}
 
 
 def test_a_model_with_two_kinds_of_layers_and_an_odd_number_of_them():
-    model = replace(architecture(SMALL), layers=5, windows=(64, 0, 64, 64, 0))
+    one = architecture(SMALL).stack[0]
+    local = replace(one, mixer=replace(one.mixer, window=64))
+    model = replace(architecture(SMALL), stack=(local, one, local, local, one))
     of = tightened(problem_of(Question(model, slice_of("v5e:2x4"), batch=12 * 256, seq=256, batch_within=0.2)), 0.9e9)
     limits, fixed = Limits(zero=(3, 1), remat=("none", "full")), {"context": 1, "data": 1}
     truth, _ = brute_force(of, limits, fixed)

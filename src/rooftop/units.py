@@ -108,6 +108,8 @@ def parse_sizes(text: str, field: str | None = None) -> dict[str, int]:
         result[name] = parse_integer(value, field or name)
         if result[name] < 1:
             raise InputError(f"{name}={value.strip()} is not a size; give 1 or more", field=field)
+        if result[name] > 10**15:
+            raise InputError(f"{name}={value.strip()[:40]} is too large; give a size of at most 1e15", field=field)
     if not result:
         raise InputError(f"{text[:60]!r} names no sizes; write a list such as X=4,Y=8", field=field)
     return result

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from rooftop.cli._common import COUNT, INTEGER, SECONDS, USD_PER_HOUR, emit, explain_options, json_option
+from rooftop.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,6 +35,11 @@ def training_options(function: F) -> F:
                 default="bf16",
                 show_default=True,
                 help="Recipe: bf16, bf16-mixed, bf16-pure, fp16-mixed, fp32.",
+            ),
+            click.option(
+                "--capacity-factor",
+                type=float,
+                help="Slots of an expert over its fair share of tokens; more than 1 is an uneven load.  [default: 1]",
             ),
             click.option(
                 "--failures",
@@ -72,6 +78,7 @@ def question_of(
     model: str,
     where: str,
     *,
+    capacity_factor: float | None,
     failures: str | None,
     checkpoint_seconds: float,
     checkpoint_every: float | None,
@@ -81,13 +88,18 @@ def question_of(
     """The question that the options ask."""
     from rooftop.hardware import slice_of
     from rooftop.training import Failures, Question, failure_rate
-    from rooftop.transformer import architecture
+    from rooftop.transformer import architecture, with_capacity
 
     rate = None
     if failures is not None:
         hours, source = failure_rate(failures)
         rate = Failures(hours, checkpoint_seconds, restart_seconds, checkpoint_every, source)
-    return Question(architecture(model), slice_of(where), failures=rate, **options)
+    arch = architecture(model)
+    if capacity_factor is not None:
+        if arch.experts is None:
+            raise InputError(f"{arch.name} has no experts; leave out --capacity-factor", field="capacity_factor")
+        arch = with_capacity(arch, capacity_factor)
+    return Question(arch, slice_of(where), failures=rate, **options)
 
 
 def show(answer: Any, as_json: bool, explain: str | None, depth: int) -> None:

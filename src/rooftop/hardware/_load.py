@@ -10,6 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from rooftop._files import read_text
 from rooftop.errors import InputError, nearest
 from rooftop.hardware._types import Chip, Memory, Price, Source
 from rooftop.units import DTYPE_BITS, dtype
@@ -121,7 +122,7 @@ def _from_file(path: Path) -> tuple[Chip, Wiring]:
         size = path.stat().st_size
         if size > _MOST_BYTES:
             raise InputError(f"{path} has {size:,} bytes; a chip file has at most {_MOST_BYTES:,}", field="on")
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(read_text(path, _MOST_BYTES))
     except InputError:
         raise
     except OSError as error:

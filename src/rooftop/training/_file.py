@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rooftop._files import read_text
 from rooftop.errors import InputError, nearest
 from rooftop.training._answer import named_plan
 from rooftop.training._layouts import MESH_AXES, ZERO_STAGES
@@ -28,7 +29,7 @@ def read_plan(path: Path, question: Question) -> Plan:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise InputError(f"{path} is too large for a plan ({_MOST_BYTES:,} bytes at most)", field="plan")
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_text(path, _MOST_BYTES))
     except OSError as error:
         raise InputError(
             f"cannot read {path}: {error.strerror or error}; give the JSON of a plan", field="plan"

@@ -53,9 +53,12 @@ class Layouts:
 def layouts(zero: int) -> Layouts:
     """The rules for ZeRO stage 1, 2 or 3 on the fsdp axis (Rajbhandari et al., 2020, section 5)."""
     model: Mapping[str, tuple[str, ...]] = {
-        "F": TENSOR, "Fs": TENSOR, "K": ("tensor_kv",), "G": ("tensor_q",), "V": TENSOR, "E": ("expert",),
+        "F": TENSOR, "Fs": TENSOR, "Fm": TENSOR, "K": ("tensor_kv",), "G": ("tensor_q",), "V": TENSOR, "E": ("expert",),
     }  # fmt: skip
     split = {**model, "D": SHARDED}
+    # weights without D: experts that work in a projection (Le), matrices out of or into a low rank (Q, L, Lo)
+    expert = {**split, "Le": SHARDED}
+    latent = {**model, "Q": SHARDED, "L": SHARDED, "Lo": SHARDED}
     inner = {**model, "B": BATCH, "T": ("context",), "S": ("context",), "C": (*BATCH, "context")}
     return Layouts(
         rules={
@@ -65,10 +68,15 @@ def layouts(zero: int) -> Layouts:
             "slots": {"E": ("expert",), "C": ("data", "fsdp", "context", *TENSOR)},
             "expert": {"E": ("expert",), "C": ("data", "fsdp", "context"), "F": TENSOR},
             "weight": split if zero == 3 else model,
-            "expert_weight": split if zero == 3 else model,
             "weight_use": model,
             "gradient": split if zero >= 2 else model,
             "optimizer": split,
+            "expert_weight": expert if zero == 3 else model,
+            "expert_gradient": expert if zero >= 2 else model,
+            "expert_optimizer": expert,
+            "latent_weight": latent if zero == 3 else model,
+            "latent_gradient": latent if zero >= 2 else model,
+            "latent_optimizer": latent,
         },
         # ZeRO-1 adds up whole gradients locally and reduces once a step; data parallelism always does
         gradient_unreduced=("data", "expert") if zero >= 2 else ("data", "expert", *SHARDED),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from rooftop.arrays import (
     Array,
@@ -79,6 +79,9 @@ class Compiled:
     saved: Mapping[str, tuple[int, ...]]
     working: Mapping[str, tuple[tuple[tuple[int, float], ...], ...]]
     boundary: int  # bytes of the residual stream
+    own: Mapping[str, int] = field(
+        default_factory=dict
+    )  # sizes of axes that other programs of the model have otherwise
 
     @property
     def moving(self) -> frozenset[int]:
@@ -87,7 +90,8 @@ class Compiled:
 
     def evaluate(self, axes: Mapping[str, Number], mesh: Mapping[str, Number]) -> list[Number]:
         """The value of every distinct size."""
-        return [size(axes, mesh) for size in self.sizes]
+        known = {**axes, **self.own}
+        return [size(known, mesh) for size in self.sizes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +131,10 @@ def structure(model: Architecture, seq: int, zero: int, recipe: Recipe, *, fold:
     axes: dict[str, int] = {}
     for program in every:
         axes |= {n: s for n, s in program.axes.items() if isinstance(s, int)}
+    compiled = [
+        replace(c, own={n: s for n, s in p.axes.items() if isinstance(s, int) and s != axes[n]})
+        for c, p in zip(compiled, every, strict=True)
+    ]
     groups = {t.axes for c in compiled for t in (*c.transfers, *c.updates)} | {("pipeline",)}
     counts = {c.name: 1 for c in compiled} | {b.program.name: b.count for b in parts.blocks}
     return Structure(

@@ -1,62 +1,81 @@
-"""Models by name: a catalogue as data, config files, and a few numbers written inline."""
+"""Models by name: a catalogue as data, config files, hub ids, and a few numbers written inline."""
 
 from __future__ import annotations
 
 import functools
 import tomllib
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from rooftop._files import read_text
 from rooftop.errors import InputError, nearest
-from rooftop.transformer._architecture import Architecture
-from rooftop.transformer._config import read_config
+from rooftop.transformer._architecture import Architecture, uniform
+from rooftop.transformer._config import from_config, read_config
+from rooftop.transformer._hub import hub_config, is_hub_id
+from rooftop.transformer._layers import MoE
 from rooftop.units import parse_integer
 
 _INLINE = {
     "layers": int, "d_model": int, "heads": int, "kv_heads": int, "head_dim": int, "d_ff": int, "vocab": int,
     "gated": bool, "tied": bool, "qkv_bias": bool, "out_bias": bool, "mlp_bias": bool, "qk_norm": bool,
-    "norm_weights": int, "positions": int,
+    "norm_weights": int, "positions": int, "window": int, "window_every": int, "parallel": bool, "post_norms": bool,
+    "experts": int, "active": int, "shared_d_ff": int,
 }  # fmt: skip
 _NEEDED = ("layers", "d_model", "heads", "d_ff", "vocab")
+_FACTS = ("source", "date", "published_parameters", "published_active", "max_seq")
+_FILES = ("models.toml", "configs.toml")
 
 
 @functools.cache
-def _table() -> dict[str, dict[str, Any]]:
-    text = resources.files("rooftop.transformer").joinpath("data/models.toml").read_text(encoding="utf-8")
+def _table(file: str) -> dict[str, dict[str, Any]]:
+    text = resources.files("rooftop.transformer").joinpath("data", file).read_text(encoding="utf-8")
     return tomllib.loads(text)
 
 
 @functools.cache
-def _aliases() -> dict[str, str]:
-    return {alias.lower(): name for name, row in _table().items() for alias in row.get("aliases", [])}
+def _aliases(file: str) -> dict[str, str]:
+    return {alias.lower(): name for name, row in _table(file).items() for alias in row.get("aliases", [])}
+
+
+def _find(key: str) -> tuple[str, dict[str, Any]] | None:
+    """The name and the row of a model; a file is read only if those before it do not have it."""
+    for file in _FILES:
+        name = key if key in _table(file) else _aliases(file).get(key)
+        if name is not None:
+            return name, _table(file)[name]
+    return None
 
 
 def models() -> list[str]:
     """Names of the models of the catalogue."""
-    return list(_table())
+    return [name for file in _FILES for name in _table(file)]
 
 
 def architecture(name: str) -> Architecture:
-    """A model by catalogue name or alias, path of a config.json (or its folder, or a TOML file), or inline numbers."""
+    """A model by catalogue name or alias, path of a config.json (or its folder, or a TOML file), hub id, or inline numbers.
+
+    A hub id that the catalogue does not know is looked up in the local Hugging Face cache, then on the hub.
+    """
+    key = name.strip().lower()
+    if len(key) < 200 and "=" not in key and _find(key) is not None:
+        return _entry(key)
     if len(name) > 4000:
         raise InputError(
             f"a model of {len(name)} characters; give a name, the path of a config.json, or a few numbers",
             field="model",
         )
-    key = name.strip().lower()
-    if key in _table():
-        return _entry(key)
-    if key in _aliases():
-        return _entry(_aliases()[key])
     if "=" in name:
         return _inline(dict(part.partition("=")[::2] for part in name.split(",") if part.strip()), "the model")
     path = Path(name).expanduser()
     if path.suffix == ".toml" and path.is_file():
         return _toml(path)
-    if key and (path.exists() or path.suffix == ".json"):
+    if name.strip() and (path.exists() or path.suffix == ".json"):
         return read_config(path)
-    known = [*_table(), *_aliases()]
+    known = [n for file in _FILES for n in (*_table(file), *_aliases(file))]
+    if is_hub_id(name.strip()):
+        return hub_config(name.strip(), nearest(key, known))
     raise InputError(
         f"unknown model {name[:80]!r}{nearest(key, known)}; give a name of the catalogue, the path of a config.json, or numbers such"
         " as layers=48,d_model=6144,heads=64,d_ff=24576,vocab=51200",
@@ -65,28 +84,56 @@ def architecture(name: str) -> Architecture:
 
 
 @functools.cache
-def _entry(name: str) -> Architecture:
-    row = dict(_table()[name])
-    row["windows"] = _windows(row.pop("window", 0), row.pop("window_every", 1), row["layers"])
-    row["aliases"] = tuple(row.get("aliases", ()))
-    row.setdefault("kv_heads", row["heads"])
-    row.setdefault("head_dim", row["d_model"] // row["heads"])
-    return Architecture(name=name, **row)
+def _entry(key: str) -> Architecture:
+    found = _find(key)
+    assert found is not None
+    name, row = found[0], dict(found[1])
+    facts: dict[str, Any] = {k: row.pop(k) for k in _FACTS if k in row}
+    facts["aliases"] = tuple(row.pop("aliases", ()))
+    if "config" in row:
+        facts.pop("max_seq", None)
+        note = row.pop("note", "")
+        arch = from_config(row["config"], name=name, where=name, **facts)
+        return replace(arch, notes=(*arch.notes, f"{name}: {note}")) if note else arch
+    return _built(name, row, facts)
+
+
+def _built(name: str, row: dict[str, Any], facts: dict[str, Any]) -> Architecture:
+    """An architecture of equal layers from a few numbers."""
+    heads, layers, d_model = row["heads"], row["layers"], row["d_model"]
+    moe = None
+    if row.get("experts"):
+        moe = MoE(
+            row["experts"], row.get("active", 1), row["d_ff"], row.get("gated", True), row.get("mlp_bias", False),
+            row.get("shared_d_ff", 0),
+        )  # fmt: skip
+    stack = uniform(
+        layers, heads, row.get("kv_heads", heads), row.get("head_dim", d_model // max(1, heads)), row["d_ff"],
+        gated=row.get("gated", True), mlp_bias=row.get("mlp_bias", False),
+        bias="qkv" * row.get("qkv_bias", False) + "o" * row.get("out_bias", False),
+        qk_norm="head" if row.get("qk_norm") else "", norms="both" if row.get("post_norms") else "pre",
+        windows=_windows(row.get("window", 0), row.get("window_every", 1), layers),
+        parallel="one" if row.get("parallel") else "", moe=moe,
+    )  # fmt: skip
+    return Architecture(
+        name=name, d_model=d_model, vocab=row["vocab"], stack=stack, tied=row.get("tied", False),
+        norm_weights=row.get("norm_weights", 1), positions=row.get("positions", 0), **facts,
+    )  # fmt: skip
 
 
 def _windows(window: int, every: int, layers: int) -> tuple[int, ...]:
     """window_every = n: every n-th layer attends to everything, the others to the window; 1: all have the window."""
     if not window:
         return ()
-    return tuple(window if every == 1 or (i + 1) % every else 0 for i in range(layers))
+    return tuple(window if every <= 1 or (i + 1) % every else 0 for i in range(min(layers, 10_001)))
 
 
 def _toml(path: Path) -> Architecture:
     try:
         if path.stat().st_size > 1_000_000:
             raise InputError(f"{path} is too large for a model file (1 MB at most)", field="model")
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        data = tomllib.loads(read_text(path, 1_000_000))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path} is not a TOML file: {str(error)[:120]}", field="model") from None
     return _inline({k: str(v) for k, v in data.items()}, str(path), name=path.stem)
 
@@ -109,11 +156,13 @@ def _inline(values: dict[str, str], where: str, name: str = "model") -> Architec
     missing = [key for key in _NEEDED if key not in row]
     if missing:
         raise InputError(f"{where} lacks {', '.join(missing)}; give at least {', '.join(_NEEDED)}", field=missing[0])
-    row.setdefault("kv_heads", row["heads"])
-    if "head_dim" not in row:
-        if row["heads"] == 0 or row["d_model"] % row["heads"]:
-            raise InputError(
-                f"{where}: {row['heads']} heads do not divide d_model {row['d_model']}; give head_dim", field="head_dim"
-            )
-        row["head_dim"] = row["d_model"] // row["heads"]
-    return Architecture(name=name, source=where, **row)
+    for key, value in row.items():
+        if not isinstance(value, bool) and not 0 <= value <= 10**8:
+            raise InputError(f"{where}: {key} = {value:.4g} is out of range; give a whole number up to 1e8", field=key)
+    if row.get("norm_weights", 1) > 2:
+        raise InputError(f"{where}: norm_weights = {row['norm_weights']}; give 0, 1 or 2", field="norm_weights")
+    if "head_dim" not in row and (row["heads"] == 0 or row["d_model"] % row["heads"]):
+        raise InputError(
+            f"{where}: {row['heads']} heads do not divide d_model {row['d_model']}; give head_dim", field="head_dim"
+        )
+    return _built(name, row, {"source": where})

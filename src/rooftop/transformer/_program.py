@@ -1,236 +1,346 @@
-"""The programs of an architecture: embedding, each kind of block, head, as ops on named-axis arrays.
+"""The programs of an architecture: embedding, each kind of layer, head, as ops on named-axis arrays.
 
 Axes: B sequences, T query positions, S key positions, D d_model, F d_ff, K KV heads, G query heads of one KV head,
-H head size, V vocabulary.
+H head size, V vocabulary, E experts, C slots of an expert; more in the modules of the layers' parts.
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from rooftop.arrays import Array, Op, Program
+from rooftop.arrays import Program
 from rooftop.transformer._architecture import Architecture
+from rooftop.transformer._attention import attended, attention, compressed_attention, latent_attention
+from rooftop.transformer._builder import Builder, Cache
+from rooftop.transformer._feed_forward import mlp, moe
+from rooftop.transformer._layers import (
+    Attention,
+    CompressedAttention,
+    Custom,
+    DeltaNet,
+    LatentAttention,
+    Layer,
+    Mamba1,
+    Mamba2,
+    Mixer,
+    MoE,
+)
+from rooftop.transformer._tower import tower_programs
+
+__all__ = ["Block", "Programs", "attended", "programs"]
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One kind of layer and how often it occurs."""
+    """One kind of layer, how often it occurs, and what one layer of it keeps of each sequence."""
 
     program: Program
     count: int
-    window: int = 0
+    caches: tuple[Cache, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """A whole model."""
+    """A whole model. towers: encoders of images or sound; extra: layers that predict further ahead. Neither is run for
+    a token of text, and `every` has neither.
+    """
 
     embed: Program
     blocks: tuple[Block, ...]
     head: Program
+    towers: tuple[Block, ...] = ()
+    extra: tuple[Block, ...] = ()
 
     @property
     def every(self) -> tuple[tuple[Program, int], ...]:
-        """All programs, with how often each runs for one batch."""
+        """All programs of a training step on text, with how often each runs for one batch."""
         return ((self.embed, 1), *((b.program, b.count) for b in self.blocks), (self.head, 1))
 
 
-@functools.lru_cache(maxsize=128)
+@functools.lru_cache(maxsize=256)
 def programs(arch: Architecture, seq: int) -> Programs:
-    """The programs at a sequence length."""
-    kinds: dict[int, int] = {}
-    for window in arch.windows or (0,) * arch.layers:
-        effective = window if 0 < window < seq else 0
-        kinds[effective] = kinds.get(effective, 0) + 1
-    blocks = tuple(
-        Block(
-            _block(arch, seq, window, "block" if len(kinds) == 1 else ("local" if window else "global")), count, window
+    """The programs at a sequence length (of the encoder and the decoder, where there are two)."""
+    blocks: list[Block] = []
+    if arch.encoder:
+        blocks += _kinds(arch, arch.encoder, seq, "encoder")
+        blocks.append(Block(_encoder_end(arch, seq), 1))
+    blocks += _kinds(arch, arch.stack, seq, "")
+    towers = tuple(Block(program, count) for t in arch.towers for program, count in tower_programs(t, _layer))
+    extra: tuple[Block, ...] = ()
+    if arch.extra_heads:
+        extra = (*_kinds(arch, arch.extra_heads, seq, "extra"), Block(_extra_end(arch, seq), len(arch.extra_heads)))
+    return Programs(_embed(arch, seq), tuple(blocks), _head(arch, seq), towers, extra)
+
+
+def _kinds(arch: Architecture, stack: tuple[Layer, ...], seq: int, prefix: str) -> list[Block]:
+    """Equal layers together, in the order in which they first occur; a window as long as the sequence is none."""
+    counts: dict[Layer, int] = {}
+    for layer in stack:
+        effective = _at(layer, seq)
+        counts[effective] = counts.get(effective, 0) + 1
+    names = _names(list(counts), prefix)
+    return [_block(arch, layer, seq, name, count) for (layer, count), name in zip(counts.items(), names, strict=True)]
+
+
+def _at(layer: Layer, seq: int) -> Layer:
+    mixer = layer.mixer
+    if isinstance(mixer, Attention) and (mixer.window >= seq or mixer.chunk >= seq) and mixer.causal:
+        mixer = replace(
+            mixer, window=mixer.window if mixer.window < seq else 0, chunk=mixer.chunk if mixer.chunk < seq else 0
         )
-        for window, count in kinds.items()
+        return replace(layer, mixer=mixer)
+    return layer
+
+
+def _names(kinds: list[Layer], prefix: str) -> list[str]:
+    """A short name for each kind of layer, different from all others."""
+    if len(kinds) == 1:
+        return [prefix or "block"]
+    found: list[str] = []
+    several_mixers = len({type(k.mixer) if not isinstance(k.mixer, Attention) else bool(k.mixer.window or k.mixer.chunk)
+                          for k in kinds}) > 1  # fmt: skip
+    several_parts = len({type(k.feed_forward) for k in kinds}) > 1
+    for layer in kinds:
+        words = [prefix] if prefix else []
+        if layer.mixer is not None and (several_mixers or not several_parts):
+            words.append(_mixer_name(layer.mixer))
+        if layer.feed_forward is not None and (several_parts or layer.mixer is None):
+            words.append("moe" if isinstance(layer.feed_forward, MoE) else "dense")
+        name = " ".join(words) or "block"
+        found.append(name if name not in found else f"{name} {sum(f.startswith(name) for f in found) + 1}")
+    return found
+
+
+def _mixer_name(mixer: Mixer) -> str:
+    match mixer:
+        case Attention():
+            return "local" if mixer.window or mixer.chunk else "global"
+        case CompressedAttention():
+            return f"1/{mixer.ratio}" if mixer.ratio else "local"
+        case LatentAttention():
+            return "latent"
+        case DeltaNet():
+            return "delta"
+        case Custom():
+            return mixer.name
+        case _:
+            return "mamba"
+
+
+def _block(arch: Architecture, layer: Layer, seq: int, name: str, count: int) -> Block:
+    b = Builder({"T": seq, "S": seq, "D": arch.d_model}, norm_weights=arch.norm_weights, streams=layer.streams)
+    axes = ("B", "T", "D") if layer.streams == 1 else ("B", "T", b.axis("W", layer.streams), "D")
+    _layer(b, layer, b.input("x", *axes, layout="residual"), seq)
+    return Block(b.program(name), count, tuple(b.caches))
+
+
+def _layer(b: Builder, layer: Layer, x: str, seq: int) -> str:
+    """One layer from x to x_out."""
+    mixer, kind = layer.mixer, "recurrence" if isinstance(layer.mixer, DeltaNet | Mamba1 | Mamba2) else "attention"
+    parts: list[str] = []
+    if mixer is not None:
+        parts.append(kind)
+    if layer.cross is not None:
+        parts.append("cross")
+    if layer.feed_forward is not None:
+        parts.append("mlp")
+    if not parts:
+        return b.map("pass", (x,), b.stream("x_out"), "norm", 0.0, linear=True)
+    if layer.parallel:
+        return _parallel(b, layer, x, seq, kind)
+    for position, part in enumerate(parts, 1):
+        last = "x_out" if position == len(parts) else f"x{position}"
+        x = _sub_layer(b, layer, part, x, seq, last)
+    return x
+
+
+def _run(b: Builder, layer: Layer, part: str, x: str, y: str, seq: int) -> str:
+    if part == "mlp":
+        spec = layer.feed_forward
+        if isinstance(spec, Custom):
+            return spec.build(b, y, seq)
+        return moe(b, spec, x, y) if isinstance(spec, MoE) else mlp(b, spec, y)  # type: ignore[arg-type]
+    if part == "cross":
+        return attention(b, layer.cross, y, seq, "cross")  # type: ignore[arg-type]
+    match layer.mixer:
+        case Custom():
+            return layer.mixer.build(b, y, seq)
+        case Attention():
+            return attention(b, layer.mixer, y, seq)
+        case LatentAttention():
+            return latent_attention(b, layer.mixer, y, seq)
+        case CompressedAttention():
+            return compressed_attention(b, layer.mixer, y, seq)
+        case DeltaNet():
+            from rooftop.transformer._recurrent import delta_net
+
+            return delta_net(b, layer.mixer, y)
+        case Mamba2():
+            from rooftop.transformer._recurrent import mamba2
+
+            return mamba2(b, layer.mixer, y)
+        case Mamba1():
+            from rooftop.transformer._recurrent import mamba1
+
+            return mamba1(b, layer.mixer, y)
+        case _:
+            raise TypeError(layer.mixer)
+
+
+def _sub_layer(b: Builder, layer: Layer, part: str, x: str, seq: int, output: str) -> str:
+    """Norm, part, perhaps norm, and the sum with the stream."""
+    y, mix = x, ""
+    if layer.streams > 1:
+        y, mix = _mix_in(b, part, x, layer.streams)
+    if layer.look_back:
+        more = (b.weight(f"{part}_look_query", "D"), b.weight(f"{part}_look_norm", "D"))
+        y = b.map(f"{part}.look_back", (y, *more), b.residual(f"{part}_looked"), "norm", 8.0)
+    inner = y
+    if layer.norms in ("pre", "both"):
+        inner = b.norm(f"{part}_norm", y, f"{part}_in")
+    out = _run(b, layer, part, y, inner, seq)
+    if layer.norms in ("post", "both"):
+        out = b.norm(f"{part}_post_norm", out, f"{part}_normed")
+    # the op that adds a bias, a gain and the stream is one kernel
+    if layer.streams > 1:
+        return b.map(f"{part}.mix_out", (x, out, mix, *b.biases()), b.stream(output), "norm", 2.0 * layer.streams + 2)
+    if layer.norms == "after":
+        summed = b.map(f"{part}.add", (x, out, *b.biases()), b.residual(f"{part}_sum"), "norm", 1.0, linear=True)
+        return b.norm(f"{part}_norm", summed, output)
+    return b.map(f"{part}.add", (x, out, *b.biases()), b.stream(output), "norm", 1.0, linear=True)
+
+
+def _parallel(b: Builder, layer: Layer, x: str, seq: int, kind: str) -> str:
+    """Mixer and feed-forward part side by side on the same stream (GPT-J, PaLM, Falcon)."""
+    y = b.norm(f"{kind}_norm", x, f"{kind}_in")
+    z = y if layer.parallel == "one" else b.norm("mlp_norm", x, "mlp_in")
+    first = _run(b, layer, kind, x, y, seq)
+    second = _run(b, layer, "mlp", x, z, seq)
+    return b.map(f"{kind}.add", (x, first, second, *b.biases()), b.stream("x_out"), "norm", 2.0, linear=True)
+
+
+def _mix_in(b: Builder, part: str, x: str, streams: int) -> tuple[str, str]:
+    """Manifold-constrained hyper-connections (DeepSeek-V4): weights from all streams, then one stream out of them.
+
+    For n streams: n weights to read, n to write, n x n to carry over; a matrix [n D, 2n + n^2], as many biases, 3 scales.
+    """
+    n = b.axis("Mix", streams * (2 + streams))
+    mix0 = b.einsum(
+        f"{part}.mix", (x, b.weight(f"{part}_w_mix", "W", "D", n)),
+        b.array(f"{part}_mix0", "B", "T", n, layout="residual"), "norm",
+    )  # fmt: skip
+    vectors = (b.weight(f"{part}_b_mix", n), b.weight(f"{part}_mix_scale", b.axis("three", 3)))
+    mix = b.map(
+        f"{part}.balance", (mix0, *vectors), b.array(f"{part}_mix", "B", "T", n, layout="residual"), "norm", 80.0
     )
-    return Programs(_embed(arch, seq), blocks, _head(arch, seq))
-
-
-def attended(seq: int, window: int = 0) -> float:
-    """The part of all seq x seq points that causal attention with a window computes: exactly T(T+1)/2 without one."""
-    if 0 < window < seq:
-        return (window * (window + 1) / 2 + (seq - window) * window) / seq**2
-    return (seq + 1) / (2 * seq)
-
-
-class _Builder:
-    """Collects arrays and ops."""
-
-    def __init__(self) -> None:
-        self.arrays: list[Array] = []
-        self.ops: list[Op] = []
-
-    def array(self, name: str, *axes: str, role: str = "activation", layout: str = "inner", dtype: str = "bf16") -> str:
-        self.arrays.append(Array(name, axes, dtype, role, layout))
-        return name
-
-    def weight(self, name: str, *axes: str) -> str:
-        return self.array(name, *axes, role="weight", layout="weight")
-
-    def residual(self, name: str) -> str:
-        return self.array(name, "B", "T", "D", layout="residual")
-
-    def einsum(
-        self,
-        name: str,
-        inputs: tuple[str, ...],
-        output: str,
-        part: str,
-        *,
-        fused: str | None = None,
-        fraction: float = 1.0,
-    ) -> str:
-        self.ops.append(Op(name, "einsum", inputs, output, fused=fused, fraction=fraction, part=part))
-        return output
-
-    def map(
-        self,
-        name: str,
-        inputs: tuple[str, ...],
-        output: str,
-        part: str,
-        flops: float,
-        *,
-        fused: str | None = None,
-        linear: bool = False,
-    ) -> str:
-        self.ops.append(Op(name, "map", inputs, output, flops=flops, fused=fused, part=part, linear=linear))
-        return output
-
-    def norm(self, arch: Architecture, name: str, x: str, output: str, part: str = "norm") -> str:
-        weights = [self.weight(name, "D")] + ([self.weight(f"{name}_bias", "D")] if arch.norm_weights == 2 else [])
-        return self.map(name, (x, *weights), self.residual(output), part, 4.0)
-
-    def program(self, name: str, **axes: int) -> Program:
-        return Program(name, axes, tuple(self.arrays), tuple(self.ops))
+    return b.map(f"{part}.mix_in", (x, mix), b.residual(f"{part}_mixed"), "norm", 2.0 * streams), mix
 
 
 def _embed(arch: Architecture, seq: int) -> Program:
-    b = _Builder()
-    b.array("tokens", "B", "T", role="input", dtype="int32")
-    b.weight("embedding", "V", "D")
-    x = b.residual("embedded" if arch.positions else "x")
-    b.ops.append(Op("embedding", "lookup", ("embedding", "tokens"), x, part="embedding"))
-    axes = {"T": seq, "D": arch.d_model, "V": arch.vocab}
-    if arch.positions:
-        b.array("places", "B", "T", role="input", dtype="int32")
-        b.weight("position_embedding", "P", "D")
-        place = b.residual("place")
-        b.ops.append(Op("position_embedding", "lookup", ("position_embedding", "places"), place, part="embedding"))
-        b.map("add_positions", (x, place), b.residual("x"), "embedding", 1.0, linear=True)
-        axes["P"] = arch.positions
-    return b.program("embed", **axes)
+    """Tokens to x; those of the encoder to source, where there is one."""
+    b = Builder({"T": seq, "D": arch.d_model, "V": arch.vocab}, norm_weights=arch.norm_weights)
+    streams = arch.stack[0].streams
+    b.input("tokens", "B", "T", dtype="int32")
+    narrow = b.axis("De", arch.embed_dim) if arch.embed_dim else "D"
+    table = b.weight("embedding", "V", narrow)
+    more = [n for n, there in (("position", arch.positions), ("type", arch.token_types)) if there]
+    plain = not (more or arch.embed_norm or arch.embed_dim or streams > 1)
+    x = b.residual("x" if plain else "embedded") if narrow == "D" else b.array("embedded", "B", "T", narrow)
+    b.op("embedding", "lookup", (table, "tokens"), x, "embedding")
+    if arch.embed_dim:
+        x = b.einsum(
+            "embed_projection", (x, b.weight("w_embed", narrow, "D")), b.residual("embedded_wide"), "embedding"
+        )
+    for name in more:
+        rows = b.axis(
+            "P" if name == "position" else "Types", arch.positions if name == "position" else arch.token_types
+        )
+        index = b.input(f"{name}s", "B", "T", dtype="int32")
+        found = b.op(
+            f"{name}_embedding",
+            "lookup",
+            (b.weight(f"{name}_embedding", rows, "D"), index),
+            b.residual(name),
+            "embedding",
+        )
+        last = name == more[-1] and not arch.embed_norm and streams == 1
+        x = b.map(
+            f"add_{name}s", (x, found), b.residual("x" if last else f"with_{name}"), "embedding", 1.0, linear=True
+        )
+    if arch.embed_norm:
+        x = b.norm("embedding_norm", x, "x" if streams == 1 else "embedded_normed", "embedding")
+    if streams > 1:
+        wide = b.array("x", "B", "T", b.axis("W", streams), "D", layout="residual")
+        b.map("widen", (x,), wide, "embedding", 0.0, linear=True)
+    elif arch.embed_dim and not more and not arch.embed_norm:
+        b.map("embedded", (x,), b.residual("x"), "embedding", 0.0, linear=True)
+    if arch.encoder:
+        b.input("source_tokens", "B", "T", dtype="int32")
+        b.op("source_embedding", "lookup", (table, "source_tokens"), b.residual("source"), "embedding")
+    return b.program("embed")
+
+
+def _encoder_end(arch: Architecture, seq: int) -> Program:
+    b = Builder({"T": seq, "D": arch.d_model}, norm_weights=arch.norm_weights)
+    b.norm("encoder_norm", b.input("x", "B", "T", "D", layout="residual"), "memory")
+    return b.program("encoder end")
 
 
 def _head(arch: Architecture, seq: int) -> Program:
-    b = _Builder()
-    x = b.array("x", "B", "T", "D", role="input", layout="residual")
-    y = b.norm(arch, "final_norm", x, "normed", "head")
-    table = b.weight("embedding" if arch.tied else "lm_head", "V", "D")
+    """x to logits and loss, or what an encoder ends with."""
+    b = Builder({"T": seq, "D": arch.d_model, "V": arch.vocab}, norm_weights=arch.norm_weights)
+    streams = arch.stack[0].streams
+    x = b.input("x", *(("B", "T", "D") if streams == 1 else ("B", "T", b.axis("W", streams), "D")), layout="residual")
+    if streams > 1:
+        n = b.axis("Mix", streams)
+        mix0 = b.einsum(
+            "head.mix",
+            (x, b.weight("head_w_mix", "W", "D", n)),
+            b.array("mix0", "B", "T", n, layout="residual"),
+            "head",
+        )
+        vectors = (b.weight("head_b_mix", n), b.weight("head_mix_scale", b.axis("one", 1)))
+        x = b.map("head.mix_in", (x, mix0, *vectors), b.residual("x_mixed"), "head", 2.0 * streams)
+    if arch.stack[0].look_back:
+        more = (b.weight("head_look_query", "D"), b.weight("head_look_norm", "D"))
+        x = b.map("head.look_back", (x, *more), b.residual("x_looked"), "head", 8.0)
+    y = b.norm("final_norm", x, "normed", "head") if arch.final_norm else x
+    if arch.head == "pooler":
+        out = b.axis("Dp", arch.d_model)
+        pooled = b.einsum("pooler", (y, b.weight("w_pooler", "D", out)), b.array("pooled0", "B", "T", out), "head")
+        b.map("pooler.activation", (pooled, b.weight("b_pooler", out)), b.array("pooled", "B", "T", out), "head", 4.0)
+        return b.program("head")
+    if arch.head == "none":
+        b.map("output", (y,), b.residual("output"), "head", 0.0, linear=True)
+        return b.program("head")
+    narrow = "D"
+    if arch.embed_dim:
+        narrow = b.axis("De", arch.embed_dim)
+        y = b.einsum(
+            "head_projection", (y, b.weight("w_unembed", "D", narrow)), b.array("narrowed", "B", "T", narrow), "head"
+        )
+    table = b.weight("embedding" if arch.tied else "lm_head", "V", narrow)
     logits = b.einsum("lm_head", (y, table), b.array("logits", "B", "T", "V", dtype="fp32"), "head")
-    b.array("loss", "B", "T", dtype="fp32")
-    b.ops.append(Op("loss", "loss", (logits,), "loss", flops=5.0, part="head"))
-    return b.program("head", T=seq, D=arch.d_model, V=arch.vocab)
+    bias = (b.weight("lm_head_bias", "V"),) if arch.head_bias else ()
+    b.op("loss", "loss", (logits, *bias), b.array("loss", "B", "T", dtype="fp32"), "head", 5.0)
+    return b.program("head")
 
 
-def _block(arch: Architecture, seq: int, window: int, name: str) -> Program:
-    b = _Builder()
-    x = b.array("x", "B", "T", "D", role="input", layout="residual")
-    x = _attention(b, arch, x, attended(seq, window))
-    _mlp(b, arch, x)
-    return b.program(
-        name, T=seq, S=seq, D=arch.d_model, F=arch.d_ff, K=arch.kv_heads, G=arch.heads // arch.kv_heads, H=arch.head_dim
-    )
-
-
-def _attention(b: _Builder, arch: Architecture, x: str, fraction: float) -> str:
-    y = b.norm(arch, "attention_norm", x, "attention_in")
-    q = b.einsum(
-        "attention.q", (y, b.weight("w_q", "D", "K", "G", "H")), b.array("q0", "B", "T", "K", "G", "H"), "attention"
-    )
-    k = b.einsum("attention.k", (y, b.weight("w_k", "D", "K", "H")), b.array("k0", "B", "T", "K", "H"), "attention")
-    v = b.einsum("attention.v", (y, b.weight("w_v", "D", "K", "H")), b.array("v0", "B", "T", "K", "H"), "attention")
-    bias: dict[str, tuple[str, ...]] = {"q": (), "k": (), "v": ()}
-    if arch.qkv_bias:
-        bias = {
-            "q": (b.weight("b_q", "K", "G", "H"),),
-            "k": (b.weight("b_k", "K", "H"),),
-            "v": (b.weight("b_v", "K", "H"),),
-        }
-    norm: dict[str, tuple[str, ...]] = {"q": (), "k": ()}
-    if arch.qk_norm:
-        norm = {"q": (b.weight("q_norm", "H"),), "k": (b.weight("k_norm", "H"),)}
-    # a rotation needs no input again in its backward pass; a norm or a bias in the same map does
-    plain = not (arch.qkv_bias or arch.qk_norm)
-    q = b.map(
-        "attention.rotate_q",
-        (q, *bias["q"], *norm["q"]),
-        b.array("q", "B", "T", "K", "G", "H"),
-        "attention",
-        3.0,
-        linear=plain,
-    )
-    k = b.map(
-        "attention.rotate_k",
-        (k, *bias["k"], *norm["k"]),
-        b.array("k", "B", "S", "K", "H"),
-        "attention",
-        3.0,
-        linear=plain,
-    )
-    v = b.map(
-        "attention.v_keys",
-        (v, *bias["v"]),
-        b.array("v", "B", "S", "K", "H"),
-        "attention",
-        1.0 if bias["v"] else 0.0,
-        linear=True,
-    )
-    s = b.einsum(
-        "attention.scores",
-        (q, k),
-        b.array("scores", "B", "K", "G", "T", "S"),
-        "attention",
-        fused="attention",
-        fraction=fraction,
-    )
-    p = b.map(
-        "attention.softmax", (s,), b.array("weights", "B", "K", "G", "T", "S"), "attention", 5.0, fused="attention"
-    )
-    o = b.einsum(
-        "attention.values",
-        (p, v),
-        b.array("o", "B", "T", "K", "G", "H"),
-        "attention",
-        fused="attention",
-        fraction=fraction,
-    )
-    out = b.einsum("attention.o", (o, b.weight("w_o", "K", "G", "H", "D")), b.residual("attention_out"), "attention")
-    if arch.post_norms:
-        out = b.norm(arch, "attention_post_norm", out, "attention_normed")
-    extra = (b.weight("b_o", "D"),) if arch.out_bias else ()
-    return b.map("attention.add", (x, out, *extra), b.residual("x1"), "norm", 1.0, linear=True)
-
-
-def _mlp(b: _Builder, arch: Architecture, x: str) -> str:
-    y = b.norm(arch, "mlp_norm", x, "mlp_in")
-    up = b.einsum("mlp.up", (y, b.weight("w_up", "D", "F")), b.array("up", "B", "T", "F"), "mlp")
-    inputs: tuple[str, ...] = (up,)
-    if arch.gated:
-        gate = b.einsum("mlp.gate", (y, b.weight("w_gate", "D", "F")), b.array("gate", "B", "T", "F"), "mlp")
-        inputs = (gate, up)
-    biases: tuple[str, ...] = ()
-    if arch.mlp_bias:
-        biases = (b.weight("b_up", "F"), *((b.weight("b_gate", "F"),) if arch.gated else ()))
-    h = b.map("mlp.activation", (*inputs, *biases), b.array("h", "B", "T", "F"), "mlp", 4.0)
-    out = b.einsum("mlp.down", (h, b.weight("w_down", "F", "D")), b.residual("mlp_out"), "mlp")
-    if arch.post_norms:
-        out = b.norm(arch, "mlp_post_norm", out, "mlp_normed")
-    extra = (b.weight("b_down", "D"),) if arch.mlp_bias else ()
-    return b.map("mlp.add", (x, out, *extra), b.residual("x_out"), "norm", 1.0, linear=True)
+def _extra_end(arch: Architecture, seq: int) -> Program:
+    """What each layer that predicts further ahead has beside the layer: norms of its two inputs, their projection, a norm
+    at the end (DeepSeek-V3, section 2.2). The embedding and the head are those of the model unless it has own ones.
+    """
+    b = Builder({"T": seq, "D": arch.d_model, "V": arch.vocab}, norm_weights=arch.norm_weights)
+    x = b.input("x", "B", "T", "D", layout="residual")
+    ahead = b.input("next", "B", "T", "D", layout="residual")
+    b.norm("hidden_norm", x, "hidden_in", "extra")
+    b.norm("ahead_norm", ahead, "ahead_in", "extra")
+    joined = b.array("joined", "B", "T", b.axis("D2", 2 * arch.d_model), layout="residual")
+    b.map("join", ("hidden_in", "ahead_in"), joined, "extra", 0.0, linear=True)
+    out = b.einsum("extra.project", (joined, b.weight("w_join", "D2", "D")), b.residual("joined_out"), "extra")
+    b.norm("extra_norm", out, "extra_out", "extra")
+    if arch.extra_embeddings:
+        b.op("extra.embedding", "lookup", (b.weight("extra_embedding", "V", "D"), b.input("tokens", "B", "T", dtype="int32")),
+             b.residual("extra_embedded"), "extra")  # fmt: skip
+    return b.program("extra end")

@@ -1,0 +1,395 @@
+"""The families of config.json: how the fields of each describe its layers.
+
+One reader covers everything that looks like a decoder of attention and feed-forward layers; what a family assumes
+without saying so is in its `Traits`. Families of another shape have a reader of their own in `_families_other`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rooftop.errors import InputError
+from rooftop.transformer._fields import Fields
+from rooftop.transformer._layers import (
+    MLP,
+    Attention,
+    DeltaNet,
+    FeedForward,
+    Indexer,
+    LatentAttention,
+    Layer,
+    Mixer,
+    MoE,
+)
+
+#: What `layer_types` may name.
+LAYER_TYPES = (
+    "full_attention", "sliding_attention", "chunked_attention", "linear_attention", "deepseek_sparse_attention",
+    "attention",
+)  # fmt: skip
+#: Fields of the architecture that a reader returns, beside its stack.
+Read = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a family does without a field for it.
+
+    bias: projections with biases where `attention_bias` is not there; biased: those that `attention_bias` gives one.
+    window: which layers have the window if `layer_types` does not say: "all", "even" (every second one, from the first),
+    "pattern" (all but each n-th), "late" (from max_window_layers on), "" none.
+    """
+
+    bias: str = ""
+    biased: str = "qkvo"
+    qk_norm: str = ""
+    qk_norm_weights: int = 1
+    norms: str = "pre"
+    norm_weights: int = 1
+    parallel: str = ""
+    gated: bool = True
+    mlp_bias: bool = False
+    tied: bool = False
+    window: str = ""
+    pattern: int = 6
+    positions: bool = False
+    head_bias: bool = False
+    embed_norm: bool = False
+    moe: bool = False
+    router_weights: int = 0
+    expert_bias: bool = False
+    sinks: bool = False
+    shared_gate: bool = False
+    output_gate: str = ""
+    latent: bool = False
+    unknown: bool = False  # a family that is not known may have anything that has a familiar name
+    note: str = ""
+    width: int = 0  # d_ff as a multiple of d_model where no field says so
+    extra: bool = True
+
+
+T = Traits
+_GPT = T(bias="qkvo", norm_weights=2, gated=False, mlp_bias=True)
+TRAITS: dict[str, Traits] = {
+    "llama": T(), "mistral": T(window="all"), "ministral": T(window="all"), "mimo": T(bias="qkv", biased="qkv"),
+    "qwen2": T(bias="qkv", biased="qkv", window="late"), "qwen3": T(qk_norm="head", window="late"),
+    "gemma": T(tied=True), "gemma2": T(tied=True, norms="both", window="even"),
+    "gemma3": T(tied=True, norms="both", window="pattern", qk_norm="head"),
+    "gemma3_text": T(tied=True, norms="both", window="pattern", qk_norm="head"),
+    "phi3": T(window="all"), "smollm3": T(tied=True), "seed_oss": T(), "ernie4_5": T(tied=True), "exaone": T(), "internlm2": T(),
+    "olmo": T(norm_weights=0), "olmo2": T(norms="post", qk_norm="full"),
+    "olmo3": T(norms="post", qk_norm="full", window="pattern", pattern=4),
+    "olmoe": T(moe=True, qk_norm="full"),
+    "granite": T(), "granitemoe": T(moe=True), "stablelm": T(norm_weights=2),
+    "starcoder2": replace(_GPT, tied=True, window="all"),
+    "cohere": T(tied=True, parallel="one"), "cohere2": T(tied=True, parallel="one", window="pattern", pattern=4),
+    "glm": T(biased="qkv"), "glm4": T(norms="both", biased="qkv"),
+    "nemotron": T(norm_weights=2, gated=False),
+    "gpt2": replace(_GPT, tied=True, positions=True, width=4), "gpt_neox": replace(_GPT, parallel="two"),
+    "gptj": T(norm_weights=2, gated=False, mlp_bias=True, parallel="one", head_bias=True, width=4),
+    "phi": replace(_GPT, parallel="one", head_bias=True),
+    "bloom": replace(_GPT, tied=True, embed_norm=True, width=4),
+    "mpt": T(gated=False, tied=True, width=4),
+    "mixtral": T(moe=True, window="all"), "phimoe": T(moe=True, norm_weights=2, bias="qkvo", head_bias=True, window="all"),
+    "qwen2_5_vl": T(bias="qkv", biased="qkv", window="late"),
+    "qwen2_moe": T(moe=True, bias="qkv", biased="qkv", shared_gate=True, window="late"),
+    "qwen3_moe": T(moe=True, qk_norm="head", window="late"),
+    "qwen3_vl_text": T(qk_norm="head"), "qwen3_vl_moe_text": T(moe=True, qk_norm="head"),
+    "qwen3_next": T(moe=True, qk_norm="head", shared_gate=True, output_gate="full"),
+    "qwen3_5_text": T(qk_norm="head", output_gate="full"),
+    "qwen3_5_moe_text": T(moe=True, qk_norm="head", shared_gate=True, output_gate="full"),
+    "gpt_oss": T(moe=True, bias="qkvo", expert_bias=True, router_weights=1, sinks=True, window="even"),
+    "deepseek_v2": T(moe=True, latent=True), "deepseek_v3": T(moe=True, latent=True, router_weights=1), "kimi_k2": T(moe=True, latent=True, router_weights=1),
+    "deepseek_v32": T(moe=True, latent=True, router_weights=1), "glm_moe_dsa": T(moe=True, latent=True, router_weights=1),
+    "glm4_moe": T(moe=True, biased="qkv", router_weights=1), "ernie4_5_moe": T(moe=True, tied=True, router_weights=1),
+    "minimax_m2": T(moe=True, router_weights=1), "minimax_m3": T(moe=True, router_weights=1),
+    "mimo_v2_flash": T(moe=True, router_weights=1), "step3p7": T(moe=True, router_weights=1, note="read by the names of its fields; no published count confirms it"),
+    "hunyuan_v1_moe": T(moe=True, qk_norm="head"), "bailing_moe": T(moe=True),
+}  # fmt: skip
+
+
+def decoder(f: Fields, traits: Traits) -> Read:
+    """A decoder of attention and feed-forward layers, from fields that most families share."""
+    if traits.note:
+        f.notes.append(traits.note)
+    layers = f.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    if layers > 10_000:
+        raise InputError(
+            f"{f.where}: num_hidden_layers = {layers} is out of range; at most 10,000", field="num_hidden_layers"
+        )
+    d_model = f.integer("hidden_size", "n_embd", "d_model")
+    kinds = _kinds(f, traits, layers)
+    mixers = [_mixer(f, traits, d_model, kind, i) for i, kind in enumerate(kinds)]
+    parts = _feed_forwards(f, traits, d_model, layers)
+    stack = tuple(
+        Layer(mixer, part, norms=traits.norms, parallel=_parallel(f, traits))
+        for mixer, part in zip(mixers, parts, strict=True)
+    )
+    vocab = f.integer("vocab_size", "padded_vocab_size")
+    positions = f.integer("n_positions", "max_position_embeddings") if traits.positions else 0
+    return {
+        "d_model": d_model,
+        "vocab": vocab,
+        "stack": stack,
+        "tied": f.flag("tie_word_embeddings", default=traits.tied),
+        "norm_weights": traits.norm_weights,
+        "positions": positions,
+        "embed_norm": traits.embed_norm,
+        "head_bias": f.flag("lm_head_bias", default=traits.head_bias),
+        "max_seq": f.integer("max_position_embeddings", "n_positions", "seq_length", "max_seq_len", default=131072),
+        "extra_heads": extra_heads(f, stack, traits),
+    }
+
+
+def extra_heads(f: Fields, stack: tuple[Layer, ...], traits: Traits) -> tuple[Layer, ...]:
+    """Layers that predict further ahead: as the last layer of the stack, unless the family says otherwise."""
+    count = f.integer("num_nextn_predict_layers", "mtp_num_hidden_layers", default=0, least=0)
+    if f.flag("use_mtp") and not count:
+        count = f.integer("num_mtp_modules", default=0, least=0) * f.integer("mtp_transformer_layers", default=1)
+    f.find("num_mtp_modules", "mtp_transformer_layers", "mtp_use_dedicated_embeddings", "mtp_loss_factor")
+    return (_full_indexer(stack[-1]),) * min(count, 64) if traits.extra else ()
+
+
+def _full_indexer(layer: Layer) -> Layer:
+    """The layer with an indexer of its own, where it shares one."""
+    mixer = layer.mixer
+    if isinstance(mixer, LatentAttention) and mixer.indexer is not None:
+        mixer = replace(mixer, indexer=replace(mixer.indexer, shared=False))
+    return replace(layer, mixer=mixer)
+
+
+def _parallel(f: Fields, traits: Traits) -> str:
+    if traits.parallel == "two" and not f.flag("use_parallel_residual", default=True):
+        return ""
+    return traits.parallel
+
+
+def _kinds(f: Fields, traits: Traits, layers: int) -> tuple[str, ...]:
+    """For each layer "full", or the kind of limit that it has."""
+    named = f.kinds("layer_types", layers, LAYER_TYPES)
+    if named is not None:
+        f.find("full_attention_interval", "sliding_window_pattern", "hybrid_layer_pattern")
+        return tuple(kind.removesuffix("_attention") for kind in named)
+    linear = f.integer("full_attention_interval", default=0, least=0)
+    if linear:
+        return tuple("full" if (i + 1) % linear == 0 else "linear" for i in range(layers))
+    pattern = f.integers("hybrid_layer_pattern", layers)
+    if pattern is not None:
+        f.find("attention_chunk_size")  # what one family calls its window, too
+        return tuple("sliding" if kind else "full" for kind in pattern)
+    off = (f.find("use_sliding_window")[1] is False) | (f.find("sliding_window")[1] is None)
+    if not off and not traits.window:
+        f.notes.append(f"sliding_window is not used: layers of {f.family[:40]} attend to all tokens")
+    if off or not traits.window:
+        return ("full",) * layers
+    if traits.window == "all":
+        return ("sliding",) * layers
+    if traits.window == "even":
+        return tuple("full" if i % 2 else "sliding" for i in range(layers))
+    if traits.window == "pattern":
+        every = f.integer("sliding_window_pattern", "_sliding_window_pattern", default=traits.pattern)
+        return tuple("sliding" if (i + 1) % every else "full" for i in range(layers))
+    if not f.flag("use_sliding_window"):
+        return ("full",) * layers
+    first = f.integer("max_window_layers", default=layers, least=0)
+    return tuple("sliding" if i >= first else "full" for i in range(layers))
+
+
+def _mixer(f: Fields, traits: Traits, d_model: int, kind: str, layer: int) -> Mixer:
+    if kind == "linear":
+        return delta_net(f)
+    if (traits.latent or traits.unknown) and f.has("kv_lora_rank"):
+        return latent(f, layer)
+    local = kind in ("sliding", "chunked")
+    heads = f.integer("num_attention_heads", "n_head", "n_heads")
+    if local:
+        heads = f.integer("swa_num_attention_heads", default=heads)
+    size = f.find("head_dim", "attention_head_dim", "kv_channels", "head_dimension")[1]
+    if size is None and d_model % heads:
+        raise InputError(
+            f"{f.where}: {heads} heads do not divide hidden_size {d_model}; head_dim is missing", field="head_dim"
+        )
+    head_dim = f.integer("head_dim", "attention_head_dim", "kv_channels", default=max(1, d_model // heads))
+    kv_heads = _kv_heads(f, heads)
+    v_head_dim = f.integer("v_head_dim", default=0, least=0)
+    if local:
+        kv_heads = f.integer("swa_num_key_value_heads", default=kv_heads)
+        head_dim, v_head_dim = (
+            f.integer("swa_head_dim", default=head_dim),
+            f.integer("swa_v_head_dim", default=v_head_dim, least=0),
+        )
+    biased = f.flag("attention_bias", "qkv_bias", "use_qkv_bias", default=bool(traits.bias))
+    sinks = traits.sinks or f.flag("add_swa_attention_sink_bias" if local else "add_full_attention_sink_bias")
+    f.find("add_swa_attention_sink_bias", "add_full_attention_sink_bias")
+    return Attention(
+        heads, kv_heads, head_dim,
+        v_head_dim=v_head_dim if v_head_dim != head_dim else 0,
+        window=f.integer("sliding_window", "sliding_window_size") if kind == "sliding" else 0,
+        chunk=f.integer("attention_chunk_size") if kind == "chunked" else 0,
+        bias=(traits.bias or traits.biased) if biased else "",
+        qk_norm=_qk_norm(f, traits),
+        qk_norm_weights=traits.qk_norm_weights,
+        sinks=sinks,
+        gate=traits.output_gate if f.flag("attn_output_gate", "attention_output_gate", default=bool(traits.output_gate)) else "",
+        indexer=_block_indexer(f, layer),
+    )  # fmt: skip
+
+
+def _kv_heads(f: Fields, heads: int) -> int:
+    if f.find("multi_query")[1] is True and f.find("num_key_value_heads")[1] is None:
+        return f.integer("multi_query_group_num", default=1)
+    return f.integer("num_key_value_heads", "n_head_kv", "num_kv_heads", "multi_query_group_num", default=heads)
+
+
+def _qk_norm(f: Fields, traits: Traits) -> str:
+    if f.family == "llama4_text":  # normalised without weights
+        f.find("use_qk_norm")
+        return ""
+    if not f.flag("use_qk_norm", "qk_layernorm", default=bool(traits.qk_norm)):
+        return ""
+    kind = f.word("qk_norm_type", default="")
+    return {
+        "per_layer": "full",
+        "per_head": "head",
+        "": traits.qk_norm or ("full" if f.family == "cohere" else "head"),
+    }.get(kind, "head")
+
+
+def _block_indexer(f: Fields, layer: int) -> Indexer | None:
+    """Learned choice of blocks of keys (MiniMax-M3): as many index heads as KV heads, one key, norms for both."""
+    config = f.object("sparse_attention_config")
+    if not config:
+        return None
+    s = f.inside("sparse_attention_config", config)
+    if not s.flag("use_sparse_attention"):
+        return None
+    where = s.integers("sparse_attention_freq")
+    if where is not None and not (layer < len(where) and where[layer]):
+        return None
+    block = s.integer("sparse_block_size")
+    return Indexer(
+        s.integer("sparse_num_index_heads"), s.integer("sparse_index_dim"), block * s.integer("sparse_topk_blocks"), block,
+        from_input=True, norm_weights=2, head_weights=False,
+    )  # fmt: skip
+
+
+def latent(f: Fields, layer: int) -> LatentAttention:
+    """Multi-head latent attention, with an indexer where the config has one."""
+    f.find("head_dim", "num_key_value_heads")
+    indexer = None
+    if f.has("index_topk"):
+        kinds = f.find("indexer_types")[1]
+        shared = isinstance(kinds, list) and layer < len(kinds) and kinds[layer] == "shared"
+        indexer = Indexer(
+            f.integer("index_n_heads"), f.integer("index_head_dim"), f.integer("index_topk"), shared=shared
+        )
+    return LatentAttention(
+        f.integer("num_attention_heads"), f.integer("q_lora_rank", default=0, least=0), f.integer("kv_lora_rank"),
+        f.integer("qk_nope_head_dim"), f.integer("qk_rope_head_dim"), f.integer("v_head_dim"),
+        gate="full" if f.flag("mla_use_output_gate") else "", indexer=indexer,
+    )  # fmt: skip
+
+
+def delta_net(f: Fields) -> DeltaNet:
+    """Gated DeltaNet of Qwen3-Next and Qwen3.5."""
+    return DeltaNet(
+        f.integer("linear_num_key_heads"), f.integer("linear_num_value_heads"), f.integer("linear_key_head_dim"),
+        f.integer("linear_value_head_dim"), conv=f.integer("linear_conv_kernel_dim", default=4),
+    )  # fmt: skip
+
+
+def _feed_forwards(f: Fields, traits: Traits, d_model: int, layers: int) -> list[FeedForward]:
+    names = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+    experts = f.find(*names)[1] if traits.moe or traits.unknown else None
+    sparse = sparse_layers(f, layers) if experts not in (None, 0, 1) else (False,) * layers
+    if traits.moe and experts is None:
+        raise InputError(f"{f.where}: num_experts is missing; a {f.family[:40]} config needs it", field="num_experts")
+    dense: MLP | None = None
+    if not all(sparse):
+        width = f.integer(
+            "dense_intermediate_size", "intermediate_size_mlp", "intermediate_size", "n_inner", "ffn_hidden_size", "ffn_dim",
+            default=traits.width * d_model or None,
+        )  # fmt: skip
+        dense = MLP(width, traits.gated, _mlp_bias(f, traits))
+    mixture = mixture_of_experts(f, traits) if any(sparse) else None
+    return [mixture if s else dense for s in sparse]  # type: ignore[misc]
+
+
+def _mlp_bias(f: Fields, traits: Traits) -> bool:
+    return f.flag(
+        "mlp_bias", "use_mlp_bias", "use_bias" if f.family == "starcoder2" else "mlp_bias", default=traits.mlp_bias
+    )
+
+
+def sparse_layers(f: Fields, layers: int) -> tuple[bool, ...]:
+    """Which layers have experts."""
+    kinds = f.find("mlp_layer_types")[1]
+    if kinds is not None:
+        named = f.kinds("mlp_layer_types", layers, ("dense", "sparse", "moe", "hash_moe"))
+        assert named is not None
+        f.find("first_k_dense_replace", "moe_layer_freq")
+        return tuple(kind != "dense" for kind in named)
+    if isinstance(f.find("moe_layer_freq")[1], list):
+        where = f.integers("moe_layer_freq", layers)
+        assert where is not None
+        f.find("first_k_dense_replace")
+        return tuple(bool(x) for x in where)
+    listed = f.integers("moe_layers")
+    if listed:
+        return tuple(i in listed for i in range(layers))
+    first = f.integer("first_k_dense_replace", "moe_layer_start_index", default=0, least=0)
+    step = f.integer(
+        "interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq", "moe_layer_interval", default=1
+    )
+    only = f.integers("mlp_only_layers") or ()
+    offset = 0 if f.find("moe_layer_freq")[1] is not None else 1
+    return tuple(i >= first and i not in only and (i + offset) % step == 0 for i in range(layers))
+
+
+def mixture_of_experts(f: Fields, traits: Traits) -> MoE:
+    """The experts of a layer, from the names that families give them."""
+    experts = f.integer("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+    active = f.integer(
+        "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts", "moe_top_k", "moe_topk", "moe_k",
+    )  # fmt: skip
+    f.find("num_local_experts", "n_routed_experts", "experts_per_token", "num_experts")
+    width = f.integer("moe_intermediate_size", "expert_intermediate_size", "intermediate_size")
+    shared = f.integer("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", default=0, least=0) * width
+    alone = f.integer(
+        "shared_expert_intermediate_size", "share_expert_dim", "moe_shared_expert_intermediate_size", default=0, least=0
+    )
+    if alone:
+        count = f.integer("n_shared_experts", default=1, least=0) or 1
+        shared = alone * (count if f.family == "step3p7" else 1)
+    f.integer("shared_intermediate_size", default=0, least=0)
+    correction = traits.router_weights
+    for name in ("use_routing_bias", "use_moe_router_bias", "moe_use_aux_free"):
+        if f.find(name)[1] is False:
+            correction = 0
+    return MoE(
+        experts, active, width, traits.gated, traits.expert_bias, shared, traits.shared_gate and shared > 0,
+        router_weights=correction,
+    )  # fmt: skip
+
+
+Reader = Callable[[Fields], Read]
+
+
+def reader(family: str) -> Reader | None:
+    """The reader of a family, or None if the family is not known."""
+    from rooftop.transformer._families_other import OTHERS
+
+    if family in OTHERS:
+        return OTHERS[family]
+    if family in TRAITS:
+        return lambda f: decoder(f, TRAITS[family])
+    return None
+
+
+def families() -> tuple[str, ...]:
+    """The families that are read exactly."""
+    from rooftop.transformer._families_other import OTHERS
+
+    return tuple(sorted({*TRAITS, *OTHERS}))

@@ -1,0 +1,146 @@
+"""Towers of multimodal configs: images beside the language model, from `vision_config`."""
+
+from __future__ import annotations
+
+from rooftop.transformer._fields import Fields
+from rooftop.transformer._layers import MLP, Attention, Layer, Projection, Tower
+
+
+def towers(f: Fields, family: str, d_model: int) -> tuple[Tower, ...]:
+    """The towers that a config describes; what cannot be counted is said in a note."""
+    if f.object("audio_config"):
+        f.notes.append("the audio tower of the config is not counted")
+    config = f.object("vision_config")
+    if not config:
+        return ()
+    v = f.inside("vision_config", config)
+    if family.startswith(("qwen3_vl", "qwen3_5")):
+        return (_qwen(v),)
+    if family == "qwen2_5_vl":
+        return (_qwen_gated(v),)
+    if family == "mistral3":
+        return (_pixtral(v, d_model),)
+    if family.startswith("gemma3"):
+        return (_siglip(v, d_model),)
+    if family == "gemma4":
+        return (_gemma4(v, d_model),)
+    if family.startswith("kimi"):
+        return (_moonvit(v, d_model),)
+    f.notes.append(f"only the language model is counted, not the vision tower of the {family[:40]} config")
+    return ()
+
+
+def _qwen(v: Fields) -> Tower:
+    d, heads = v.integer("hidden_size"), v.integer("num_heads")
+    merged = d * v.integer("spatial_merge_size", default=2) ** 2
+    out = v.integer("out_hidden_size")
+    deep = len(v.integers("deepstack_visual_indexes") or ())
+    layer = Layer(
+        Attention(heads, heads, d // heads, causal=False, bias="qkvo"), MLP(v.integer("intermediate_size"), False, True)
+    )
+    merge: tuple[Projection, ...] = (Projection("merge", merged, merged, norm=d), Projection("project", merged, out))
+    if deep:
+        merge += (Projection("merge deep", merged, merged, norm=merged, count=deep), Projection("project deep", merged, out, count=deep))  # fmt: skip
+    positions = v.integer("num_position_embeddings", default=0, least=0)
+    patch = (
+        v.integer("in_channels", default=3) * v.integer("temporal_patch_size", default=2) * v.integer("patch_size") ** 2
+    )
+    return Tower(
+        "vision",
+        d,
+        (layer,) * min(1000, v.integer("depth")),
+        patch,
+        positions or 2304,
+        positions=positions,
+        projections=merge,
+    )
+
+
+def _qwen_gated(v: Fields) -> Tower:
+    """Qwen2.5-VL: RMS norms and gated MLPs with biases."""
+    d, heads = v.integer("hidden_size"), v.integer("num_heads")
+    merged = d * v.integer("spatial_merge_size", default=2) ** 2
+    layer = Layer(
+        Attention(heads, heads, d // heads, causal=False, bias="qkvo"), MLP(v.integer("intermediate_size"), True, True)
+    )
+    patch = (
+        v.integer("in_channels", "in_chans", default=3)
+        * v.integer("temporal_patch_size", default=2)
+        * v.integer("patch_size", default=14) ** 2
+    )
+    merge = (Projection("merge", merged, merged, norm=d), Projection("project", merged, v.integer("out_hidden_size")))
+    return Tower(
+        "vision",
+        d,
+        (layer,) * min(1000, v.integer("depth")),
+        patch,
+        4096,
+        patch_bias=False,
+        norm_weights=1,
+        projections=merge,
+    )
+
+
+def _pixtral(v: Fields, d_model: int) -> Tower:
+    """The encoder of Mistral Small 3.1 and later: no biases, a norm before the layers, patches merged by four."""
+    d, heads = v.integer("hidden_size"), v.integer("num_attention_heads")
+    layer = Layer(
+        Attention(heads, heads, v.integer("head_dim", default=d // heads), causal=False),
+        MLP(v.integer("intermediate_size")),
+    )
+    merge = (
+        Projection("merge", 4 * d, d, bias=False, norm=d), Projection("project", d, d_model, bias=False),
+        Projection("project again", d_model, d_model, bias=False),
+    )  # fmt: skip
+    return Tower(
+        "vision", d, (layer,) * min(1000, v.integer("num_hidden_layers")), 3 * v.integer("patch_size") ** 2, 4096, patch_bias=False,
+        norm_weights=1, norms_at_ends=1, projections=merge,
+    )  # fmt: skip
+
+
+def _siglip(v: Fields, d_model: int) -> Tower:
+    d, heads = v.integer("hidden_size", default=1152), v.integer("num_attention_heads", default=16)
+    patch, image = v.integer("patch_size", default=14), v.integer("image_size", default=896)
+    layer = Layer(
+        Attention(heads, heads, d // heads, causal=False, bias="qkvo"),
+        MLP(v.integer("intermediate_size", default=4304), False, True),
+    )
+    places = (image // patch) ** 2
+    projection = Projection("project", d, d_model, bias=False, norm=d, norm_weights=1)
+    return Tower(
+        "vision", d, (layer,) * min(1000, v.integer("num_hidden_layers", default=27)), 3 * patch**2, places, positions=places,
+        norms_at_ends=1, projections=(projection,),
+    )  # fmt: skip
+
+
+def _gemma4(v: Fields, d_model: int) -> Tower:
+    d, heads = v.integer("hidden_size"), v.integer("num_attention_heads")
+    layer = Layer(
+        Attention(heads, v.integer("num_key_value_heads", default=heads), v.integer("head_dim", default=d // heads), causal=False, qk_norm="head"),
+        MLP(v.integer("intermediate_size")), norms="both",
+    )  # fmt: skip
+    return Tower(
+        "vision", d, (layer,) * min(1000, v.integer("num_hidden_layers")), 3 * v.integer("patch_size") ** 2, 2520, patch_bias=False,
+        positions=2 * v.integer("position_embedding_size", default=10240), norm_weights=1,
+        projections=(Projection("project", d, d_model, bias=False),),
+    )  # fmt: skip
+
+
+def _moonvit(v: Fields, d_model: int) -> Tower:
+    d, heads = v.integer("vt_hidden_size"), v.integer("vt_num_attention_heads")
+    plain = v.find("linear_bias")[1] is False
+    root = v.word("norm_type", default="layernorm") == "rmsnorm"
+    inner = v.integer("qkv_hidden_size", default=d)
+    merge = v.integers("merge_kernel_size") or (2, 2)
+    merged = d * merge[0] * merge[-1]
+    layer = Layer(
+        Attention(heads, heads, inner // heads, causal=False, bias="" if v.find("attn_bias")[1] is False else "qkvo"),
+        MLP(v.integer("vt_intermediate_size"), False, not plain),
+    )
+    places = v.integer("init_pos_emb_height", default=64) * v.integer("init_pos_emb_width", default=64)
+    v.notes.append("the vision tower is counted from its sizes: its projector has two matrices with biases")
+    return Tower(
+        "vision", d, (layer,) * min(1000, v.integer("vt_num_hidden_layers")), 3 * v.integer("patch_size") ** 2, places,
+        patch_bias=v.find("patch_embed_proj_bias")[1] is not False, positions=places, norm_weights=1 if root else 2, norms_at_ends=1,
+        projections=(Projection("merge", merged, merged, norm=d), Projection("project", merged, d_model)),
+    )  # fmt: skip
