@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from rooftop.cli import COMMANDS, run
+from rooftop.cli._common import emit
+
+SOURCE = Path(__file__).parent.parent / "src"
 
 LLAMA = {
     "model_type": "llama",
@@ -468,3 +471,107 @@ def test_uneven_experts_take_longer(capsys: pytest.CaptureFixture[str]) -> None:
     assert any("1.5 times" in a for a in uneven["assumptions"])
     assert "experts" in refused(capsys, "plan", "llama-3-8b", "--on", "h100:64", "--capacity-factor", "2")
     assert "capacity" in refused(capsys, "plan", "mixtral-8x7b", "--on", "h100:64", "--capacity-factor", "0")
+
+
+def process(
+    words: list[str], out: Any = subprocess.PIPE, code: str = "pass", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, as a shell starts it."""
+    return subprocess.run(
+        [sys.executable, "-c", f"{code}; from rooftop.cli import main; main()", *words],
+        env={**os.environ, "PYTHONPATH": str(SOURCE), **environment},
+        stdout=out, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+
+
+WITHOUT_STDOUT = "import os, sys; sys.stdout = None"
+
+
+def test_a_reader_that_leaves_is_no_failure() -> None:
+    for words in (["chip"], ["chip", "--json"], ["--help"]):
+        reading, writing = os.pipe()
+        os.close(reading)
+        result = process(words, out=writing)
+        os.close(writing)
+        assert (result.returncode, result.stderr) == (0, ""), words
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_a_full_disk_gets_one_line() -> None:
+    for words in (["chip"], ["chip", "--json"], ["--help"]):
+        with open("/dev/full", "w") as full:
+            result = process(words, out=full)
+        assert result.returncode == 74, words
+        assert result.stderr.startswith("rooftop: cannot write the answer: ")
+        assert len(result.stderr.splitlines()) == 1
+
+
+def test_output_that_nobody_takes() -> None:
+    for words, status in ((["chip"], 0), (["--help"], 0), (["chip", "v99"], 2)):
+        result = process(words, code=WITHOUT_STDOUT)
+        assert result.returncode == status, result.stderr
+        assert "Traceback" not in result.stderr
+
+
+def test_a_terminal_without_unicode() -> None:
+    words = ["step", "llama-3-8b", "--on", "v5e:4x4", "--mesh", "fsdp=16", "--batch", "1M", "--remat", "full"]
+    for more in ([], ["--explain", "mfu"]):
+        result = process([*words, *more], PYTHONIOENCODING="ascii")
+        assert (result.returncode, result.stderr) == (0, "")
+        assert result.stdout.isascii()
+    assert "*" in result.stdout
+    assert "?" not in result.stdout
+
+
+@pytest.mark.parametrize("columns", ["abc", "0", "-5", "20", "100000"])
+def test_any_width(columns: str) -> None:
+    result = process(["chip", "v5e"], COLUMNS=columns)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "TPU v5e" in result.stdout
+
+
+def test_no_colour_when_piped() -> None:
+    assert "\x1b" not in process(["chip", "v5e"]).stdout
+
+
+def test_bugs_and_interrupts_show_no_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(error: type[BaseException]) -> Any:
+        def raises(*_: object) -> None:
+            raise error("an accident")
+
+        return raises
+
+    monkeypatch.delenv("ROOFTOP_DEBUG", raising=False)
+    monkeypatch.setattr("rooftop.hardware.chip", broken(ZeroDivisionError))
+    assert run(["chip", "v5e", "--json"]) == 70
+    printed = capsys.readouterr()
+    assert printed.err.startswith("rooftop: internal error: ZeroDivisionError")
+    assert "ROOFTOP_DEBUG=1" in printed.err
+    assert len(printed.err.splitlines()) == 1
+    assert json.loads(printed.out)["error"]["kind"] == "InternalError"
+    monkeypatch.setenv("ROOFTOP_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        run(["chip", "v5e"])
+    monkeypatch.setattr("rooftop.hardware.chip", broken(KeyboardInterrupt))
+    assert run(["chip", "v5e"]) == 130
+    assert capsys.readouterr().err.strip() == "rooftop: stopped"  # after the line with the ^C
+
+
+def test_usage_errors_name_the_field_and_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["slice", "--json"]) == 2
+    printed = capsys.readouterr()
+    error = json.loads(printed.out)["error"]
+    assert error["field"]
+    assert printed.err == f"rooftop: {error['message']}\n"
+    assert "rooftop slice --help" in error["message"]
+
+
+def test_json_never_holds_what_is_not_a_number(capsys: pytest.CaptureFixture[str]) -> None:
+    import numpy as np
+
+    emit({"a": np.float64(1.5), "b": np.int64(2), "c": [float("inf"), np.float32("-inf")]}, lambda: "", as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"a": 1.5, "b": 2, "c": [None, None]}
+    with pytest.raises(ValueError, match="nan"):
+        emit({"a": np.float64("nan")}, lambda: "", as_json=True)

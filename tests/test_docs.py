@@ -38,7 +38,10 @@ def test_block(kind: str, text: str, status: int, capsys: pytest.CaptureFixture[
         assert result.failed == 0, capsys.readouterr().out
         return
     if kind == "python":
-        exec(compile(text, "<docs>", "exec"), {})
+        if text.startswith(">>>"):
+            run_doctest(text)
+        else:
+            exec(compile(text, "<docs>", "exec"), {})
         return
     commands = re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]
     assert commands, "a console block has lines that start with '$ '"
@@ -53,6 +56,29 @@ def test_block(kind: str, text: str, status: int, capsys: pytest.CaptureFixture[
             assert matches(shown, printed.out + printed.err), (
                 f"{line} printed\n{printed.out}{printed.err}\ninstead of\n{shown}"
             )
+
+
+def run_doctest(text: str) -> None:
+    """Run `>>>` examples and compare what they show."""
+    story: list[str] = []
+    test = doctest.DocTestParser().get_doctest(text, {}, "docs", None, 0)
+    assert test.examples
+    doctest.DocTestRunner(verbose=False).run(test, out=story.append)
+    assert not story, "".join(story)
+
+
+def test_the_example_of_the_package() -> None:
+    import rooftop
+
+    assert rooftop.__doc__
+    run_doctest(rooftop.__doc__)
+
+
+def test_a_wrong_example_is_noticed() -> None:
+    with pytest.raises(AssertionError, match="Expected"):
+        run_doctest(">>> 1 + 1\n3\n")
+    assert not matches("one\nthree", "one\ntwo")
+    assert matches("one\n...", "one\ntwo\nthree")
 
 
 def matches(shown: str, printed: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -58,6 +59,18 @@ def test_no_registry_hosts_and_no_machine_paths() -> None:
                 f"{path}: {m.group()}" for m in forbidden.finditer(path.read_text(encoding="utf-8", errors="ignore"))
             ]
     assert not found
+
+
+def test_every_listed_command_exists_and_every_command_is_listed() -> None:
+    from rooftop.cli import COMMANDS
+
+    for name in COMMANDS:
+        command = importlib.import_module(f"rooftop.cli._{name}").command
+        assert command.name == name
+        assert command.help
+        assert "as_json" in {param.name for param in command.params}
+    modules = {path.stem[1:] for path in (ROOT / "src/rooftop/cli").glob("_[a-z]*.py")}
+    assert {m for m in modules if hasattr(importlib.import_module(f"rooftop.cli._{m}"), "command")} == set(COMMANDS)
 
 
 def test_the_lock_has_hashes_for_everything() -> None:

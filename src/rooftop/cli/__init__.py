@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import importlib
+import io
 import json
 import os
 import sys
@@ -79,6 +81,7 @@ def group() -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 answered, 1 no answer, 2 bad input."""
+    _prepare_streams()
     try:
         code = run(sys.argv[1:] if argv is None else list(argv))
         sys.stdout.flush()
@@ -102,22 +105,53 @@ def run(argv: list[str]) -> int:
         click.echo(error.ctx.get_help() if error.ctx else "", err=True)
         return 2
     except click.ClickException as error:
-        return _fail(_one_line(error), 2, as_json, None, "InputError")
+        param = getattr(error, "param", None)
+        return _fail(_one_line(error), 2, as_json, param.name if param is not None else None, "InputError")
     except (KeyboardInterrupt, click.exceptions.Abort):
         click.echo("rooftop: stopped", err=True)
         return 130
     except BrokenPipeError:
         raise
+    except SystemExit:  # click and rich exit with 1 when the reader left; here 1 means that there is no answer
+        raise BrokenPipeError from None
     except Exception as error:
         if os.environ.get("ROOFTOP_DEBUG"):
             raise
+        if isinstance(error, OSError) and error.filename is None:  # a full disk, not a file that was asked for
+            click.echo(f"rooftop: cannot write the answer: {error.strerror or error}", err=True)
+            return 74
         text = f"internal error: {type(error).__name__}: {str(error)[:200]}; set ROOFTOP_DEBUG=1 for the traceback"
         return _fail(text, 70, as_json, None, "InternalError")
 
 
 def _one_line(error: click.ClickException) -> str:
     text = " ".join(error.format_message().split())
-    return text[:1].lower() + text[1:].rstrip(".")
+    text = text[:1].lower() + text[1:].rstrip(".")
+    context = getattr(error, "ctx", None)
+    if context is None or context.parent is None:
+        return text
+    return f"{text}; see {context.command_path} --help"
+
+
+#: What a terminal that lacks a character shows instead.
+_ASCII = {"·": "*", "²": "^2", "µ": "u", "→": "->", "−": "-", "×": "x", "≤": "<=", "≥": ">="}
+
+
+def _substitute(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_ASCII.get(c, "?") for c in error.object[error.start : error.end]), error.end
+
+
+def _prepare_streams() -> None:
+    """Let closed streams swallow what is written, and terminals without Unicode show the nearest ASCII."""
+    codecs.register_error("rooftop", _substitute)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="rooftop")
 
 
 def _fail(message: str, code: int, as_json: bool, field: str | None, kind: str) -> int:

@@ -15,12 +15,16 @@ from rooftop.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    ParamType = click.ParamType[Any]
+else:  # generic only since click 8.4
+    ParamType = click.ParamType
+
 _HTML = "rooftop.html"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Parsed(click.ParamType[Any]):
+class Parsed(ParamType):
     """An option read by one of the parsers of `units`."""
 
     def __init__(self, name: str, parse: Callable[[str, str | None], Any]) -> None:
@@ -100,7 +104,11 @@ def emit(data: Mapping[str, Any], render: Callable[[], RenderableType], as_json:
 
 
 def plain(value: Any) -> Any:
-    """Numbers, texts, lists and dicts only; infinities and NaN become null."""
+    """Numbers, texts, lists and dicts only.
+
+    An infinity (the bandwidth of a collective that takes no time) becomes null. NaN is always a mistake of ours, and
+    raises ValueError rather than pass for a missing value.
+    """
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -110,5 +118,7 @@ def plain(value: Any) -> Any:
     if hasattr(value, "item"):
         value = value.item()
     if isinstance(value, float):
+        if math.isnan(value):
+            raise ValueError("a number of the answer is nan")
         return value if math.isfinite(value) else None
     return value

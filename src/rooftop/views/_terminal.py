@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +18,9 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else int(os.environ.get("COLUMNS", "110"))
+    width = None
+    if "COLUMNS" in os.environ or not stream.isatty():
+        width = max(40, shutil.get_terminal_size((110, 24)).columns)
     return Console(file=stream, width=width, highlight=False, soft_wrap=False)
 
 
