@@ -61,6 +61,11 @@ def training_options(function: F) -> F:
                 is_flag=True,
                 help="Tensor-parallel transfers overlap their matmuls piece by piece, as prefetched ones do.",
             ),
+            click.option(
+                "--capacity-factor",
+                type=float,
+                help="Slots of an expert over its even share of tokens.  [default: 1, dropless with even load]",
+            ),
             click.option("--headroom", type=float, default=0.0, show_default=True, help="Part of HBM to leave free."),
         )
     ):
@@ -76,18 +81,22 @@ def question_of(
     checkpoint_seconds: float,
     checkpoint_every: float | None,
     restart_seconds: float,
+    capacity_factor: float | None = None,
     **options: Any,
 ) -> Any:
     """The question that the options ask."""
     from rooftop.hardware import slice_of
     from rooftop.training import Failures, Question, failure_rate
-    from rooftop.transformer import architecture
+    from rooftop.transformer import architecture, with_capacity
 
     rate = None
     if failures is not None:
         hours, source = failure_rate(failures)
         rate = Failures(hours, checkpoint_seconds, restart_seconds, checkpoint_every, source)
-    return Question(architecture(model), slice_of(where), failures=rate, **options)
+    arch = architecture(model)
+    if capacity_factor is not None:
+        arch = with_capacity(arch, capacity_factor)
+    return Question(arch, slice_of(where), failures=rate, **options)
 
 
 def show(answer: Any, as_json: bool, explain: str | None, depth: int) -> None:

@@ -158,6 +158,13 @@ def assumptions(question: Question, best: Estimate) -> tuple[str, ...]:
         "gradients are accumulated over microbatches; 1F1B schedule over pipeline stages",
         f"memory: {problem.capacity / 1e9:.1f} GB of HBM per chip may be used; fragmentation and program are not counted",
     ]
+    moe = getattr(problem.model, "experts", None)
+    if moe is not None:
+        result.append(
+            f"experts: {moe.active * moe.capacity_factor:g} slots for each token, a capacity factor of {moe.capacity_factor:g}"
+            + (": no token is dropped, since the load is even" if moe.capacity_factor == 1 else
+               "; MFU counts those that tokens need")
+        )  # fmt: skip
     if question.tokens is not None:
         price = price_of(question)
         if price is None:

@@ -100,7 +100,7 @@ TRAITS: dict[str, Traits] = {
     "deepseek_v2": T(moe=True), "deepseek_v3": T(moe=True, router_weights=1), "kimi_k2": T(moe=True, router_weights=1),
     "deepseek_v32": T(moe=True, router_weights=1), "glm_moe_dsa": T(moe=True, router_weights=1),
     "glm4_moe": T(moe=True, biased="qkv", router_weights=1), "ernie4_5_moe": T(moe=True, tied=True, router_weights=1),
-    "minimax_m2": T(moe=True, router_weights=1), "minimax_m3": T(moe=True, router_weights=1),
+    "minimax_m2": T(moe=True, router_weights=1, extra=False), "minimax_m3": T(moe=True, router_weights=1),
     "mimo_v2_flash": T(moe=True, router_weights=1), "step3p7": T(moe=True, router_weights=1),
     "hunyuan_v1_moe": T(moe=True, qk_norm="head"), "bailing_moe": T(moe=True),
 }  # fmt: skip
@@ -143,6 +143,10 @@ def extra_heads(f: Fields, stack: tuple[Layer, ...], traits: Traits) -> tuple[La
     if f.flag("use_mtp") and not count:
         count = f.integer("num_mtp_modules", default=0, least=0) * f.integer("mtp_transformer_layers", default=1)
     f.find("num_mtp_modules", "mtp_transformer_layers", "mtp_use_dedicated_embeddings", "mtp_loss_factor")
+    if count and not traits.extra:
+        f.notes.append(
+            f"{count} layers that predict further ahead are in the config and not in the published checkpoint"
+        )
     return (_full_indexer(stack[-1]),) * min(count, 64) if traits.extra else ()
 
 

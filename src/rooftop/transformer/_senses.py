@@ -20,6 +20,8 @@ def towers(f: Fields, family: str, d_model: int) -> tuple[Tower, ...]:
         return (_siglip(v, d_model),)
     if family == "gemma4":
         return (_gemma4(v, d_model),)
+    if family == "llama4":
+        return (_llama4(v, d_model),)
     if family.startswith("kimi"):
         return (_moonvit(v, d_model),)
     f.notes.append(f"only the language model is counted, not the vision tower of the {family[:40]} config")
@@ -97,4 +99,23 @@ def _moonvit(v: Fields, d_model: int) -> Tower:
         "vision", d, (layer,) * min(1000, v.integer("vt_num_hidden_layers")), 3 * v.integer("patch_size") ** 2, places,
         patch_bias=v.find("patch_embed_proj_bias")[1] is not False, positions=places, norm_weights=1 if root else 2, norms_at_ends=1,
         projections=(Projection("merge", merged, merged, norm=d), Projection("project", merged, d_model)),
+    )  # fmt: skip
+
+
+def _llama4(v: Fields, d_model: int) -> Tower:
+    """Llama 4: a vector for the class beside the patches, four patches shuffled into one, an adapter of two matrices."""
+    d, heads = v.integer("hidden_size", default=768), v.integer("num_attention_heads", default=16)
+    patch, image = v.integer("patch_size", default=14), v.integer("image_size", default=448)
+    inner, out = v.integer("projector_input_dim", default=4096), v.integer("projector_output_dim", default=4096)
+    places = (image // patch) ** 2 + 1
+    width = v.integer("intermediate_size", default=5632)
+    layer = Layer(Attention(heads, heads, d // heads, causal=False, bias="qkvo"), MLP(width, False, True))
+    v.find("pixel_shuffle_ratio")
+    return Tower(
+        "vision", d, (layer,) * min(1000, v.integer("num_hidden_layers", default=34)),
+        v.integer("num_channels", default=3) * patch**2, places, patch_bias=False, positions=places, norms_at_ends=2, vectors=1,
+        projections=(
+            Projection("adapter", width, inner, bias=False), Projection("adapter out", inner, out, bias=False),
+            Projection("project", v.integer("vision_output_dim", default=out), d_model, bias=False),
+        ),
     )  # fmt: skip
