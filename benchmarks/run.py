@@ -68,15 +68,17 @@ def search() -> dict[str, Any]:
     ):
         outcomes = []
         for _ in range(5):
+            before = time.process_time()
             outcome = plan(Question(architecture(model), slice_of(where), batch, 4096)).outcome
             assert outcome is not None
-            outcomes.append(outcome)
-        middle = sorted(outcomes, key=lambda o: o.seconds)[len(outcomes) // 2]
+            outcomes.append((outcome, time.process_time() - before))
+        middle, busy = sorted(outcomes, key=lambda o: o[1])[len(outcomes) // 2]
         rows.append(
             {
                 "model": model, "slice": where, "plans": middle.plans, "timed": middle.timed,
                 "seconds": middle.seconds, "plans_per_second": middle.plans / middle.seconds,
                 "timed_per_second": middle.timed / middle.seconds,
+                "processor_seconds": busy, "plans_per_processor_second": middle.plans / busy,
             }
         )  # fmt: skip
     return {"rows": rows}

@@ -171,7 +171,7 @@ def test_bad_input_gets_one_line(words: list[str], says: str, capsys: pytest.Cap
         (json.dumps({**LLAMA, "num_hidden_layers": 10**9}), "layers"),
         (json.dumps({**LLAMA, "num_attention_heads": 7}), "heads"),
         (json.dumps({**LLAMA, "tie_word_embeddings": "yes"}), "tie_word_embeddings"),
-        (json.dumps({**LLAMA, "kv_lora_rank": 512}), "qk_nope_head_dim"),
+        (json.dumps({**LLAMA, "kv_lora_rank": 512}), "kv_lora_rank"),
         (json.dumps({**LLAMA, "model_type": "unheard_of", "quantum_heads": 3}), "quantum_heads"),
         (json.dumps({**LLAMA, "hidden_size": True}), "hidden_size"),
         (json.dumps({**LLAMA, "hidden_size": [256]}), "hidden_size"),
@@ -457,3 +457,14 @@ def test_step_wants_one_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     )
     (tmp_path / "x.json").write_text("{")
     assert "not JSON" in refused(capsys, "step", "llama-3-8b", "--on", "h100:16", "--plan", str(tmp_path / "x.json"))
+
+
+def test_uneven_experts_take_longer(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["step", "mixtral-8x7b", "--on", "h100:64", "--mesh", "fsdp=8,expert=8", "--batch", "4M", "--remat", "full"]
+    even = answer(capsys, *words)
+    uneven = answer(capsys, *words, "--capacity-factor", "1.5")
+    assert uneven["best"]["step_seconds"]["expected"] > even["best"]["step_seconds"]["expected"]
+    assert any("loads them evenly" in a for a in even["assumptions"])
+    assert any("1.5 times" in a for a in uneven["assumptions"])
+    assert "experts" in refused(capsys, "plan", "llama-3-8b", "--on", "h100:64", "--capacity-factor", "2")
+    assert "capacity" in refused(capsys, "plan", "mixtral-8x7b", "--on", "h100:64", "--capacity-factor", "0")

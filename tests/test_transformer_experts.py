@@ -55,7 +55,7 @@ def test_more_slots_make_a_step_slower_and_its_mfu_smaller():
         answer = plan(Question(with_capacity(architecture("mixtral-8x7b"), factor), where, batch=2**18), keep=1)
         times.append(float(answer.best.step.expected) / answer.best.batch_tokens)
         mfus.append(answer.best.mfu[1])
-        assert any(f"a capacity factor of {factor:g}" in line for line in answer.assumptions)
+        assert any(line.startswith("experts:") for line in answer.assumptions)
     assert times[0] < times[1] < 2.5 * times[0]
     assert mfus[0] > mfus[1] > 0.4 * mfus[0]
 

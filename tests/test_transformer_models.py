@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rooftop.arrays import Size, fused_only
+from rooftop.cli import run
 from rooftop.errors import InputError
 from rooftop.training import POLICIES, remat
 from rooftop.transformer import (
@@ -33,6 +34,7 @@ from rooftop.transformer import (
     training_flops_per_token,
     weight_bytes,
     with_capacity,
+    with_vocabulary,
 )
 
 CONFIGS = sorted((Path(__file__).parent / "data/configs").glob("*.json"))
@@ -98,6 +100,8 @@ def test_exact_counts_of_checkpoints_with_heads_that_predict_ahead():
     glm = architecture("glm-4.5")
     count = parameters(glm)
     assert count.total + sum(count.beside.values()) + 2 * glm.vocab * glm.d_model == 358_337_791_296
+    count = parameters(architecture("qwen3.5-27b"))
+    assert count.total + sum(count.beside.values()) == 27_781_427_952
     count = parameters(read_config(config("GLM-5.3")))
     assert count.total + sum(count.beside.values()) == 753_329_940_480
 
@@ -285,6 +289,13 @@ def test_an_uneven_load_has_more_slots_and_neither_parameters_nor_useful_flops()
         with_capacity(model, 0)
 
 
+def test_a_padded_vocabulary():
+    model = architecture("gpt2")
+    padded = with_vocabulary(model, 128)
+    assert padded.vocab == 50304
+    assert parameters(padded).total - parameters(model).total == (50304 - 50257) * 768
+
+
 def test_parallel_layers_have_one_norm_or_two():
     one, two = architecture("falcon-7b"), architecture("falcon-40b")
     assert (one.stack[0].parallel, two.stack[0].parallel) == ("one", "two")
@@ -426,3 +437,34 @@ def test_inline_mixtures():
 def test_families_are_listed():
     assert {"llama", "mixtral", "deepseek_v3", "nemotron_h", "t5"} <= set(families())
     assert all(isinstance(architecture(n).attention, Attention | None) for n in models())
+
+
+def test_the_command_shows_one_model_several_or_the_catalogue(capsys):
+    assert run(["model", "mixtral-8x7b", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["parameters"]["total"] == 46_702_792_704
+    assert shown["parameters"]["active"] == sum(shown["parameters"]["parts"].values()) - 6 * 32 * 3 * 4096 * 14336
+    assert shown["architecture"]["tokens_per_expert"] == 0.25
+    assert any("critical batch" in line for line in shown["assumptions"])
+    assert run(["model", "llama-3-8b", "gpt-oss-20b", "mamba-2.8b", "--json"]) == 0
+    several = json.loads(capsys.readouterr().out)["models"]
+    assert [m["name"] for m in several] == ["llama-3-8b", "gpt-oss-20b", "mamba-2.8b"]
+    assert several[2]["attention_overtakes_at_tokens"] is None
+    assert run(["model", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["models"]) == len(models())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "deepseek-v4-flash", "kimi-k3", "jamba-v0.1", "t5-base", "bert-base", "qwen3-vl-8b", "falcon-40b", "nemotron-3-super-120b-a12b",
+        "gemma-4-26b-a4b", "llama-4-scout", "deepseek-v3.2", "olmo-2-7b",
+    ],
+)  # fmt: skip
+def test_a_model_is_drawn(name, capsys):
+    assert run(["model", name]) == 0
+    text = capsys.readouterr().out
+    assert "tokens -> embedding" in text
+    assert "Assumptions" in text
+    assert run(["model", name, "llama-3-8b"]) == 0
+    assert "Side by side" in capsys.readouterr().out

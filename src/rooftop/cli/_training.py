@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from rooftop.cli._common import COUNT, INTEGER, SECONDS, USD_PER_HOUR, emit, explain_options, json_option
+from rooftop.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,6 +37,11 @@ def training_options(function: F) -> F:
                 help="Recipe: bf16, bf16-mixed, bf16-pure, fp16-mixed, fp32.",
             ),
             click.option(
+                "--capacity-factor",
+                type=float,
+                help="Slots of an expert over its fair share of tokens; more than 1 is an uneven load.  [default: 1]",
+            ),
+            click.option(
                 "--failures",
                 help="Count failures in the run: llama-3, opt-175b, or a chip's mean hours between failures.",
             ),
@@ -61,11 +67,6 @@ def training_options(function: F) -> F:
                 is_flag=True,
                 help="Tensor-parallel transfers overlap their matmuls piece by piece, as prefetched ones do.",
             ),
-            click.option(
-                "--capacity-factor",
-                type=float,
-                help="Slots of an expert over its even share of tokens.  [default: 1, dropless with even load]",
-            ),
             click.option("--headroom", type=float, default=0.0, show_default=True, help="Part of HBM to leave free."),
         )
     ):
@@ -77,11 +78,11 @@ def question_of(
     model: str,
     where: str,
     *,
+    capacity_factor: float | None,
     failures: str | None,
     checkpoint_seconds: float,
     checkpoint_every: float | None,
     restart_seconds: float,
-    capacity_factor: float | None = None,
     **options: Any,
 ) -> Any:
     """The question that the options ask."""
@@ -95,6 +96,8 @@ def question_of(
         rate = Failures(hours, checkpoint_seconds, restart_seconds, checkpoint_every, source)
     arch = architecture(model)
     if capacity_factor is not None:
+        if arch.experts is None:
+            raise InputError(f"{arch.name} has no experts; leave out --capacity-factor", field="capacity_factor")
         arch = with_capacity(arch, capacity_factor)
     return Question(arch, slice_of(where), failures=rate, **options)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,7 @@ from rooftop.training._remat import POLICIES
 from rooftop.training._run import Run, chip_hours, cost, energy, run_flops, run_seconds
 from rooftop.training._search import Limits, Outcome, Scene, search
 from rooftop.training._step import Part
+from rooftop.transformer import MoE
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,10 @@ def plan(
 def step_of(question: Question, the_plan: Plan) -> Answer:
     """The same for one plan that the user names."""
     problem = problem_of(question)
+    started = time.perf_counter()
     best = estimate(problem, the_plan)
-    return Answer(question, best, (), (), run_of(question, best), None, assumptions(question, best))
+    one = Outcome([], None, 1, 1, time.perf_counter() - started)
+    return Answer(question, best, (), (), run_of(question, best), one, assumptions(question, best))
 
 
 def named_plan(
@@ -156,15 +160,9 @@ def assumptions(question: Question, best: Estimate) -> tuple[str, ...]:
         "attention is causal and counted exactly, half of the book's convention; MFU counts it so, without recomputation",
         "attention never stores its scores (FlashAttention); its backward pass computes them again",
         "gradients are accumulated over microbatches; 1F1B schedule over pipeline stages",
+        *_of_experts(problem.model.experts),
         f"memory: {problem.capacity / 1e9:.1f} GB of HBM per chip may be used; fragmentation and program are not counted",
     ]
-    moe = getattr(problem.model, "experts", None)
-    if moe is not None:
-        result.append(
-            f"experts: {moe.active * moe.capacity_factor:g} slots for each token, a capacity factor of {moe.capacity_factor:g}"
-            + (": no token is dropped, since the load is even" if moe.capacity_factor == 1 else
-               "; MFU counts those that tokens need")
-        )  # fmt: skip
     if question.tokens is not None:
         price = price_of(question)
         if price is None:
@@ -191,6 +189,18 @@ def assumptions(question: Question, best: Estimate) -> tuple[str, ...]:
     if question.seq is None:
         result.append("sequences of 4096 tokens, since no length was given")
     return tuple(result)
+
+
+def _of_experts(experts: MoE | None) -> tuple[str, ...]:
+    if experts is None:
+        return ()
+    slots = experts.capacity_factor
+    load = (
+        "the router loads them evenly"
+        if slots == 1
+        else f"each has slots for {slots:g} times its fair share, all computed"
+    )
+    return (f"experts: a token meets {experts.active} of {experts.experts}, {load} (see --capacity-factor)",)
 
 
 def why_slower(best: Estimate, other: Estimate) -> str:

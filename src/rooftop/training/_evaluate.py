@@ -13,7 +13,7 @@ from rooftop.training._plan import PLACEMENT_ORDER, Plan, Problem, environment, 
 from rooftop.training._run import utilisation
 from rooftop.training._step import Evaluated, Part, Step, memory_of, states_of, step
 from rooftop.training._structure import structure
-from rooftop.transformer import training_flops_per_token
+from rooftop.transformer import training_flops_per_token, with_capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,13 @@ class Estimate:
 def estimate(problem: Problem, the_plan: Plan) -> Estimate:
     """Evaluate one plan with plain numbers."""
     result = evaluate(problem, the_plan)
-    return Estimate(
-        problem, the_plan, result, training_flops_per_token(problem.model, problem.seq), rates_of(problem).peak
-    )
+    return Estimate(problem, the_plan, result, useful_flops_per_token(problem), rates_of(problem).peak)
+
+
+def useful_flops_per_token(problem: Problem) -> float:
+    """FLOPs of training that the model asks for: slots of experts beyond a token's fair share are not useful."""
+    model = problem.model if problem.model.experts is None else with_capacity(problem.model, 1.0)
+    return training_flops_per_token(model, problem.seq)
 
 
 def evaluate(problem: Problem, the_plan: Plan, *, traced: bool = False) -> Step:

@@ -1,6 +1,6 @@
 """Transformers: architectures, config files, the catalogue, the program of a layer, and counts. Knows no chips."""
 
-from rooftop.transformer._architecture import Architecture, absorbed, uniform, with_capacity
+from rooftop.transformer._architecture import Architecture, absorbed, uniform, with_capacity, with_vocabulary
 from rooftop.transformer._builder import Builder, Cache
 from rooftop.transformer._catalogue import architecture, models
 from rooftop.transformer._config import from_config, read_config
@@ -71,4 +71,5 @@ __all__ = [
     "uniform",
     "weight_bytes",
     "with_capacity",
+    "with_vocabulary",
 ]

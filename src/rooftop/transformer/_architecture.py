@@ -155,6 +155,12 @@ def with_capacity(arch: Architecture, factor: float) -> Architecture:
     return _changed(arch, lambda part: replace(part, capacity_factor=factor) if isinstance(part, MoE) else part)
 
 
+def with_vocabulary(arch: Architecture, multiple: int) -> Architecture:
+    """The same model with its vocabulary padded up to a multiple, so that it can be split evenly."""
+    limited(arch.name, "multiple", multiple)
+    return replace(arch, vocab=-(-arch.vocab // multiple) * multiple)
+
+
 def _changed(arch: Architecture, change: Callable[[Any], Any]) -> Architecture:
     def layers(stack: tuple[Layer, ...]) -> tuple[Layer, ...]:
         return tuple(

@@ -48,27 +48,25 @@ def attention(b: Builder, spec: Attention, y: str, seq: int, prefix: str = "atte
         return b.map(f"{prefix}.{name}", (x, *more), made, PART, flops, linear=not spec.qk_norm)
 
     q0 = b.matmul(f"{prefix}.q", y, weight("w_q", "D", k_axis, g, h), f"{sub}q0", (k_axis, g, h), PART)
+    k0 = v0 = ""
+    if spec.keys != "shared":
+        source = b.input("memory", "B", "S", "D", layout="residual") if spec.keys == "memory" else y
+
+        def made(letter: str, size: str) -> str:
+            out = b.array(f"{sub}{letter}0", "B", positions, k_axis, size)
+            return b.einsum(f"{prefix}.{letter}", (source, weight(f"w_{letter}", "D", k_axis, size)), out, PART)
+
+        k0 = made("k", h)
+        v0 = made("v", hv) if spec.values == "own" else k0
     q = mapped("rotate_q", q0, extra("q", True, (k_axis, g), h), "q", ("B", "T", k_axis, g, h), 3.0)
     if spec.keys == "shared":
         k = b.input(f"{sub}k", "B", "S", k_axis, h)
         v = b.input(f"{sub}v", "B", "S", k_axis, hv) if spec.values == "own" else k
     else:
-        source = b.input("memory", "B", "S", "D", layout="residual") if spec.keys == "memory" else y
-        k0 = b.einsum(
-            f"{prefix}.k", (source, weight("w_k", "D", k_axis, h)), b.array(f"{sub}k0", "B", positions, k_axis, h), PART
-        )
-        v0 = k0
-        if spec.values == "own":
-            v0 = b.einsum(
-                f"{prefix}.v", (source, weight("w_v", "D", k_axis, hv)),
-                b.array(f"{sub}v0", "B", positions, k_axis, hv), PART,
-            )  # fmt: skip
         k = mapped("rotate_k", k0, extra("k", True, (k_axis,), h), "k", ("B", "S", k_axis, h), 3.0)
         bias = extra("v", False, (k_axis,), hv)
-        v = b.map(
-            f"{prefix}.v_keys", (v0, *bias), b.array(f"{sub}v", "B", "S", k_axis, hv), PART, 1.0 if bias else 0.0,
-            linear=True,
-        )  # fmt: skip
+        values = b.array(f"{sub}v", "B", "S", k_axis, hv)
+        v = b.map(f"{prefix}.v_keys", (v0, *bias), values, PART, 1.0 if bias else 0.0, linear=True)
         if spec.causal and spec.keys == "own":
             kept = spec.window or spec.chunk
             b.caches += [Cache("k", (k_axis, h), window=kept), Cache("v", (k_axis, hv), window=kept)]
@@ -185,6 +183,8 @@ def latent_attention(b: Builder, spec: LatentAttention, y: str, seq: int) -> str
     if spec.indexer is not None:
         fraction, chosen = _indexer(b, spec.indexer, y, compressed, seq)
     norm = b.weight("kv_norm", rank)
+    latent = b.map("attention.kv_norm", (down, norm), b.array("kv_latent", "B", "S", rank), PART, 4.0)
+    k_r = b.map("attention.rotate_k", (rotated,), b.array("k_r", "B", "S", r), PART, 3.0, linear=True)
     if spec.absorbed:
         q_n = b.matmul(
             "attention.q", source, b.weight("w_q", rows, k_axis, g, hn, layout=layout), "q0", (k_axis, g, hn), PART
@@ -193,9 +193,7 @@ def latent_attention(b: Builder, spec: LatentAttention, y: str, seq: int) -> str
         q_r0 = b.matmul("attention.q_rotated", source, w_q_r, "q_r0", (k_axis, g, r), PART)
         q_r = b.map("attention.rotate_q", (q_r0,), b.array("q_r", "B", "T", k_axis, g, r), PART, 3.0, linear=True)
         q = b.matmul("attention.absorb_k", q_n, w_k, "q", (k_axis, g, rank), PART)
-        keys = b.map("attention.kv_norm", (down, norm), b.array("kv_latent", "B", "S", rank), PART, 4.0)
-        k_r = b.map("attention.rotate_k", (rotated,), b.array("k_r", "B", "S", r), PART, 3.0, linear=True)
-        o_latent = _absorbed_core(b, q, q_r, keys, k_r, (k_axis, g), fraction, chosen)
+        o_latent = _absorbed_core(b, q, q_r, latent, k_r, (k_axis, g), fraction, chosen)
         o = b.matmul("attention.absorb_v", o_latent, w_v, "o", (k_axis, g, hv), PART)
     else:
         h = b.axis("H", spec.nope_dim + spec.rope_dim)
@@ -203,11 +201,9 @@ def latent_attention(b: Builder, spec: LatentAttention, y: str, seq: int) -> str
             "attention.q", source, b.weight("w_q", rows, k_axis, g, h, layout=layout), "q0", (k_axis, g, h), PART
         )
         q = b.map("attention.rotate_q", (q0,), b.array("q", "B", "T", k_axis, g, h), PART, 3.0, linear=True)
-        keys = b.map("attention.kv_norm", (down, norm), b.array("kv_latent", "B", "T", rank), PART, 4.0)
-        k_n = b.matmul("attention.k", keys, w_k, "k0", (k_axis, hn), PART)
-        v0 = b.matmul("attention.v", keys, w_v, "v0", (k_axis, hv), PART)
-        k = b.map("attention.rotate_k", (k_n, rotated), b.array("k", "B", "S", k_axis, h), PART, 3.0, linear=True)
-        v = b.map("attention.v_keys", (v0,), b.array("v", "B", "S", k_axis, hv), PART, 0.0, linear=True)
+        k_n = b.einsum("attention.k", (latent, w_k), b.array("k_n", "B", "S", k_axis, hn), PART)
+        k = b.map("attention.join_k", (k_n, k_r), b.array("k", "B", "S", k_axis, h), PART, 1.0, linear=True)
+        v = b.einsum("attention.v", (latent, w_v), b.array("v", "B", "S", k_axis, hv), PART)
         o = _core(b, "attention", "", q, k, v, (k_axis, g), (k_axis, g, hv), fraction, chosen)
     o = _gated(b, spec.gate, y, o, (k_axis, g), hv)
     return b.einsum("attention.o", (o, b.weight("w_o", k_axis, g, hv, "D")), b.residual("attention_out"), PART)
@@ -238,7 +234,7 @@ def compressed_attention(b: Builder, spec: CompressedAttention, y: str, seq: int
     The compressor pools `ratio` tokens with learned weights (twice as many, overlapping, where an indexer chooses).
     """
     k_axis, g = b.axis("K", spec.groups), b.axis("G", spec.heads // spec.groups)
-    h, low, r = b.axis("H", spec.head_dim), b.axis("Q", spec.q_rank), b.axis("R", spec.o_rank)
+    h, low, r = b.axis("H", spec.head_dim), b.axis("Q", spec.q_rank), b.axis("Lo", spec.o_rank)
     down = b.matmul("attention.q_down", y, b.weight("w_q_down", "D", low), "q_down", (low,), PART)
     compressed = b.map(
         "attention.q_norm", (down, b.weight("q_norm", low)), b.array("q_latent", "B", "T", low), PART, 4.0

@@ -79,7 +79,9 @@ def from_config(data: Mapping[str, Any], *, name: str, where: str = "config", **
         f = Fields(merged, f"{where}: text_config", kind)
         f.notes = outer.notes
     read = reader(kind)
-    fields = read(f) if read else decoder(f, Traits())
+    if read is None:
+        _gated_activation(f)
+    fields = read(f) if read else decoder(f, Traits(unknown=True))
     label, bits = formats(f, len(fields["stack"]))
     fields["towers"] = towers(outer, family, fields["d_model"])
     notes = _account(outer, f, kind, family, exact=read is not None, where=where)
@@ -91,6 +93,17 @@ def from_config(data: Mapping[str, Any], *, name: str, where: str = "config", **
         name=name, family=family, source=known.pop("source", where), quantization=label, formats=bits,
         notes=tuple(f"{name}: {note}" for note in dict.fromkeys(notes)), **fields, **known,
     )  # fmt: skip
+
+
+def _gated_activation(f: Fields) -> None:
+    """Refuse a family that is not known if its activation leaves open whether its MLPs have two matrices or three."""
+    name = f.word("hidden_act", "hidden_activation", "activation_function", default="silu")
+    if name not in ("silu", "swish", "swiglu"):
+        raise InputError(
+            f"{f.where}: the family {f.family[:40]!r}{nearest(f.family, families())} is not known, and hidden_act = {name[:40]} does"
+            " not say whether its MLPs are gated; give a model of a known family, or numbers",
+            field="hidden_act",
+        )
 
 
 def _account(outer: Fields, f: Fields, kind: str, family: str, *, exact: bool, where: str) -> list[str]:

@@ -27,7 +27,7 @@ from rooftop.transformer._layers import (
 #: What `layer_types` may name.
 LAYER_TYPES = (
     "full_attention", "sliding_attention", "chunked_attention", "linear_attention", "deepseek_sparse_attention",
-    "attention",
+    "indexed_attention", "attention",
 )  # fmt: skip
 #: Fields of the architecture that a reader returns, beside its stack.
 Read = dict[str, Any]
@@ -63,6 +63,10 @@ class Traits:
     sinks: bool = False
     shared_gate: bool = False
     output_gate: str = ""
+    latent: bool = False
+    unknown: bool = False  # a family that is not known may have anything that has a familiar name
+    note: str = ""
+    activation_weights: int = 0  # learned scalars of an MLP's activation
     width: int = 0  # d_ff as a multiple of d_model where no field says so
     extra: bool = True
 
@@ -75,7 +79,7 @@ TRAITS: dict[str, Traits] = {
     "gemma": T(tied=True), "gemma2": T(tied=True, norms="both", window="even"),
     "gemma3": T(tied=True, norms="both", window="pattern", qk_norm="head"),
     "gemma3_text": T(tied=True, norms="both", window="pattern", qk_norm="head"),
-    "phi3": T(window="all"), "smollm3": T(tied=True), "seed_oss": T(), "ernie4_5": T(tied=True), "exaone": T(), "internlm2": T(),
+    "phi3": T(window="all"), "smollm3": T(tied=True), "seed_oss": T(biased="qkv"), "ernie4_5": T(tied=True), "exaone": T(), "internlm2": T(),
     "olmo": T(norm_weights=0), "olmo2": T(norms="post", qk_norm="full"),
     "olmo3": T(norms="post", qk_norm="full", window="pattern", pattern=4),
     "olmoe": T(moe=True, qk_norm="full"),
@@ -90,6 +94,7 @@ TRAITS: dict[str, Traits] = {
     "bloom": replace(_GPT, tied=True, embed_norm=True, width=4),
     "mpt": T(gated=False, tied=True, width=4),
     "mixtral": T(moe=True, window="all"), "phimoe": T(moe=True, norm_weights=2, bias="qkvo", head_bias=True, window="all"),
+    "qwen2_5_vl": T(bias="qkv", biased="qkv", window="late"),
     "qwen2_moe": T(moe=True, bias="qkv", biased="qkv", shared_gate=True, window="late"),
     "qwen3_moe": T(moe=True, qk_norm="head", window="late"),
     "qwen3_vl_text": T(qk_norm="head"), "qwen3_vl_moe_text": T(moe=True, qk_norm="head"),
@@ -97,17 +102,34 @@ TRAITS: dict[str, Traits] = {
     "qwen3_5_text": T(qk_norm="head", output_gate="full"),
     "qwen3_5_moe_text": T(moe=True, qk_norm="head", shared_gate=True, output_gate="full"),
     "gpt_oss": T(moe=True, bias="qkvo", expert_bias=True, router_weights=1, sinks=True, window="even"),
-    "deepseek_v2": T(moe=True), "deepseek_v3": T(moe=True, router_weights=1), "kimi_k2": T(moe=True, router_weights=1),
-    "deepseek_v32": T(moe=True, router_weights=1), "glm_moe_dsa": T(moe=True, router_weights=1),
+    "deepseek_v2": T(moe=True, latent=True), "deepseek_v3": T(moe=True, latent=True, router_weights=1), "kimi_k2": T(moe=True, latent=True, router_weights=1),
+    "deepseek_v32": T(moe=True, latent=True, router_weights=1), "glm_moe_dsa": T(moe=True, latent=True, router_weights=1),
     "glm4_moe": T(moe=True, biased="qkv", router_weights=1), "ernie4_5_moe": T(moe=True, tied=True, router_weights=1),
-    "minimax_m2": T(moe=True, router_weights=1, extra=False), "minimax_m3": T(moe=True, router_weights=1),
-    "mimo_v2_flash": T(moe=True, router_weights=1), "step3p7": T(moe=True, router_weights=1),
+    "minimax_m2": T(moe=True, qk_norm="full", router_weights=1, extra=False), "minimax_m3": T(moe=True, router_weights=1),
+    "mimo_v2_flash": T(moe=True, router_weights=1), "step3p7": T(moe=True, router_weights=1, note="read by the names of its fields; no published count confirms it"),
     "hunyuan_v1_moe": T(moe=True, qk_norm="head"), "bailing_moe": T(moe=True),
+    "qwen2_vl": T(bias="qkv", biased="qkv", window="late"), "qwen2_vl_text": T(bias="qkv", biased="qkv", window="late"),
+    "qwen2_5_vl_text": T(bias="qkv", biased="qkv", window="late"),
+    "exaone4": T(norms="post", qk_norm="head", window="pattern", pattern=4),
+    "exaone_moe": T(moe=True, qk_norm="head", router_weights=1, window="pattern", pattern=4),
+    "flex_olmo": T(moe=True, norms="post", qk_norm="full"),
+    "hunyuan_v1_dense": T(qk_norm="head"), "hy_v3": T(moe=True, qk_norm="head", router_weights=1),
+    "arcee": T(gated=False), "nanochat": T(gated=False, norm_weights=0), "helium": T(),
+    "persimmon": T(bias="qkvo", norm_weights=2, gated=False, mlp_bias=True, qk_norm="head", qk_norm_weights=2),
+    "gpt_bigcode": replace(_GPT, tied=True, positions=True, width=4),
+    "codegen": T(norm_weights=2, gated=False, mlp_bias=True, parallel="one", head_bias=True, width=4),
+    "afmoe": T(moe=True, norms="both", qk_norm="head", router_weights=1, output_gate="full", window="pattern", pattern=4),
+    "dots1": T(moe=True, qk_norm="head", router_weights=1, window="late"), "minicpm3": T(tied=True, latent=True),
+    "apertus": T(gated=False, qk_norm="head", activation_weights=2), "granitemoeshared": T(moe=True),
+    "solar_open": T(moe=True, router_weights=1), "ministral3": T(window="all"), "vaultgemma": T(tied=True),
+    "glm4_moe_lite": T(moe=True, latent=True, router_weights=1), "internlm3": T(), "cwm": T(),
 }  # fmt: skip
 
 
 def decoder(f: Fields, traits: Traits) -> Read:
     """A decoder of attention and feed-forward layers, from fields that most families share."""
+    if traits.note:
+        f.notes.append(traits.note)
     layers = f.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers")
     if layers > 10_000:
         raise InputError(
@@ -168,7 +190,9 @@ def _kinds(f: Fields, traits: Traits, layers: int) -> tuple[str, ...]:
     """For each layer "full", or the kind of limit that it has."""
     named = f.kinds("layer_types", layers, LAYER_TYPES)
     if named is not None:
-        f.find("full_attention_interval", "sliding_window_pattern", "hybrid_layer_pattern")
+        f.find(
+            "full_attention_interval", "sliding_window_pattern", "hybrid_layer_pattern", "global_attn_every_n_layers"
+        )
         return tuple(kind.removesuffix("_attention") for kind in named)
     linear = f.integer("full_attention_interval", default=0, least=0)
     if linear:
@@ -187,7 +211,9 @@ def _kinds(f: Fields, traits: Traits, layers: int) -> tuple[str, ...]:
     if traits.window == "even":
         return tuple("full" if i % 2 else "sliding" for i in range(layers))
     if traits.window == "pattern":
-        every = f.integer("sliding_window_pattern", "_sliding_window_pattern", default=traits.pattern)
+        every = f.integer(
+            "sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers", default=traits.pattern
+        )
         return tuple("sliding" if (i + 1) % every else "full" for i in range(layers))
     if not f.flag("use_sliding_window"):
         return ("full",) * layers
@@ -198,7 +224,7 @@ def _kinds(f: Fields, traits: Traits, layers: int) -> tuple[str, ...]:
 def _mixer(f: Fields, traits: Traits, d_model: int, kind: str, layer: int) -> Mixer:
     if kind == "linear":
         return delta_net(f)
-    if f.has("kv_lora_rank"):
+    if (traits.latent or traits.unknown) and f.has("kv_lora_rank"):
         return latent(f, layer)
     local = kind in ("sliding", "chunked")
     heads = f.integer("num_attention_heads", "n_head", "n_heads")
@@ -221,12 +247,15 @@ def _mixer(f: Fields, traits: Traits, d_model: int, kind: str, layer: int) -> Mi
     biased = f.flag("attention_bias", "qkv_bias", "use_qkv_bias", default=bool(traits.bias))
     sinks = traits.sinks or f.flag("add_swa_attention_sink_bias" if local else "add_full_attention_sink_bias")
     f.find("add_swa_attention_sink_bias", "add_full_attention_sink_bias")
+    letters = (traits.bias or traits.biased) if biased else ""
+    if "o" not in letters and f.flag("attention_out_bias"):
+        letters += "o"
     return Attention(
         heads, kv_heads, head_dim,
         v_head_dim=v_head_dim if v_head_dim != head_dim else 0,
         window=f.integer("sliding_window", "sliding_window_size") if kind == "sliding" else 0,
         chunk=f.integer("attention_chunk_size") if kind == "chunked" else 0,
-        bias=(traits.bias or traits.biased) if biased else "",
+        bias=letters,
         qk_norm=_qk_norm(f, traits),
         qk_norm_weights=traits.qk_norm_weights,
         sinks=sinks,
@@ -299,7 +328,8 @@ def delta_net(f: Fields) -> DeltaNet:
 
 
 def _feed_forwards(f: Fields, traits: Traits, d_model: int, layers: int) -> list[FeedForward]:
-    experts = f.find("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")[1]
+    names = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+    experts = f.find(*names)[1] if traits.moe or traits.unknown else None
     sparse = sparse_layers(f, layers) if experts not in (None, 0, 1) else (False,) * layers
     if traits.moe and experts is None:
         raise InputError(f"{f.where}: num_experts is missing; a {f.family[:40]} config needs it", field="num_experts")
@@ -309,7 +339,7 @@ def _feed_forwards(f: Fields, traits: Traits, d_model: int, layers: int) -> list
             "dense_intermediate_size", "intermediate_size_mlp", "intermediate_size", "n_inner", "ffn_hidden_size", "ffn_dim",
             default=traits.width * d_model or None,
         )  # fmt: skip
-        dense = MLP(width, traits.gated, _mlp_bias(f, traits))
+        dense = MLP(width, traits.gated, _mlp_bias(f, traits), traits.activation_weights)
     mixture = mixture_of_experts(f, traits) if any(sparse) else None
     return [mixture if s else dense for s in sparse]  # type: ignore[misc]
 
@@ -336,7 +366,7 @@ def sparse_layers(f: Fields, layers: int) -> tuple[bool, ...]:
     listed = f.integers("moe_layers")
     if listed:
         return tuple(i in listed for i in range(layers))
-    first = f.integer("first_k_dense_replace", "moe_layer_start_index", default=0, least=0)
+    first = f.integer("first_k_dense_replace", "moe_layer_start_index", "num_dense_layers", default=0, least=0)
     step = f.integer(
         "interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq", "moe_layer_interval", default=1
     )

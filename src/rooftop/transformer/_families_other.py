@@ -8,6 +8,7 @@ from typing import Any
 
 from rooftop.errors import InputError
 from rooftop.transformer._families import Read, Reader, Traits, decoder, latent, mixture_of_experts, sparse_layers
+from rooftop.transformer._families_more import MORE
 from rooftop.transformer._fields import Fields
 from rooftop.transformer._layers import (
     MLP,
@@ -248,6 +249,45 @@ def nemotron_nas(f: Fields) -> Read:
     }  # fmt: skip
 
 
+def granite_hybrid(f: Fields) -> Read:
+    """Granite 4 hybrids: Mamba-2 or attention, then experts and a shared MLP, or an MLP alone."""
+    layers, d_model = f.integer("num_hidden_layers"), f.integer("hidden_size")
+    kinds = f.kinds("layer_types", layers, ("mamba", "attention"))
+    if kinds is None:
+        raise InputError(
+            f"{f.where}: layer_types is missing; it names mamba or attention for each layer", field="layer_types"
+        )
+    heads = f.integer("num_attention_heads")
+    attention = Attention(
+        heads,
+        f.integer("num_key_value_heads", default=heads),
+        d_model // heads,
+        bias="qkvo" if f.flag("attention_bias") else "",
+    )
+    mamba = Mamba2(
+        f.integer("mamba_n_heads"), f.integer("mamba_d_head"), f.integer("mamba_n_groups", default=1), f.integer("mamba_d_state"),
+        f.integer("mamba_d_conv", default=4), f.integer("mamba_chunk_size", default=256), f.flag("mamba_conv_bias", default=True),
+        f.flag("mamba_proj_bias"),
+    )  # fmt: skip
+    shared = f.integer("shared_intermediate_size")
+    f.find(
+        "mamba_expand", "num_experts_per_tok", "intermediate_size", "position_embedding_type", "normalization_function"
+    )
+    part: FeedForward = MLP(shared)
+    if f.has("num_local_experts"):
+        part = MoE(
+            f.integer("num_local_experts"),
+            f.integer("num_experts_per_tok"),
+            f.integer("intermediate_size"),
+            shared_d_ff=shared,
+        )
+    return {
+        "d_model": d_model, "vocab": f.integer("vocab_size"), "tied": f.flag("tie_word_embeddings"),
+        "stack": tuple(Layer(mamba if kind == "mamba" else attention, part) for kind in kinds),
+        "max_seq": f.integer("max_position_embeddings", default=131072),
+    }  # fmt: skip
+
+
 def jamba(f: Fields) -> Read:
     """Jamba: attention in each n-th layer, Mamba elsewhere; experts in each m-th layer."""
     layers, d_model = f.integer("num_hidden_layers"), f.integer("hidden_size")
@@ -362,7 +402,7 @@ def bert(f: Fields) -> Read:
         norms="after",
     )  # fmt: skip
     positions = f.integer("max_position_embeddings", default=512)
-    f.find("position_embedding_type", "gradient_checkpointing")
+    f.find("position_embedding_type", "gradient_checkpointing", "tie_word_embeddings")
     f.notes.append("an encoder: it is counted with its pooling layer and without a head for masked tokens")
     return {
         "d_model": d_model, "vocab": f.integer("vocab_size"), "stack": (layer,) * min(10_001, f.integer("num_hidden_layers")),
@@ -429,6 +469,7 @@ def mpt(f: Fields) -> Read:
 
 OTHERS: dict[str, Reader] = {
     "llama4_text": llama4, "gemma4_text": gemma4, "deepseek_v4": deepseek_v4, "deepseek_ref": deepseek_v4,
-    "kimi_linear": kimi_linear, "nemotron_h": nemotron_h, "nemotron-nas": nemotron_nas, "jamba": jamba, "mamba": mamba,
+    "kimi_linear": kimi_linear, "nemotron_h": nemotron_h, "nemotron-nas": nemotron_nas, "jamba": jamba, "granitemoehybrid": granite_hybrid, "mamba": mamba,
     "dbrx": dbrx, "grok-1": grok, "falcon": falcon, "opt": opt, "bert": bert, "roberta": bert, "t5": t5, "mt5": t5, "mpt": mpt,
+    "falcon_mamba": mamba, "xlm-roberta": bert, "camembert": bert, **MORE,
 }  # fmt: skip

@@ -144,11 +144,12 @@ class Mamba1:
 
 @dataclass(frozen=True, slots=True)
 class MLP:
-    """Two matrices, or three when gated."""
+    """Two matrices, or three when gated. scalars: learned numbers of the activation (xIELU)."""
 
     d_ff: int
     gated: bool = True
     bias: bool = False
+    scalars: int = 0
 
 
 @dataclass(frozen=True, slots=True)

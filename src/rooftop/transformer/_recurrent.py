@@ -25,7 +25,7 @@ def delta_net(b: Builder, spec: DeltaNet, y: str) -> str:
     if spec.decay == "channel":
         low = b.axis("Q", spec.head_dim)
         f0 = b.matmul("recurrence.decay_down", y, b.weight("w_decay_down", "D", low), "decay_low", (low,), PART)
-        w = b.weight("w_decay", low, k, g, h, layout="latent_weight")
+        w = b.weight("w_decay", low, k, g, h)
         decay = b.matmul("recurrence.decay", f0, w, "decay", (k, g, h), PART)
         bias = b.weight("decay_bias", k, g, h)
     else:
@@ -39,9 +39,7 @@ def delta_net(b: Builder, spec: DeltaNet, y: str) -> str:
     if spec.gate_rank:
         rank = b.axis("Qg", spec.gate_rank)
         z0 = b.matmul("recurrence.gate_down", y, b.weight("w_z_down", "D", rank), "z_low", (rank,), PART)
-        z = b.matmul(
-            "recurrence.gate", z0, b.weight("w_z", rank, k, g, hv, layout="latent_weight"), "z", (k, g, hv), PART
-        )
+        z = b.matmul("recurrence.gate", z0, b.weight("w_z", rank, k, g, hv), "z", (k, g, hv), PART)
     else:
         z = b.matmul("recurrence.gate", y, b.weight("w_z", "D", k, g, hv), "z", (k, g, hv), PART)
     gated = b.map(
@@ -115,20 +113,19 @@ def mamba1(b: Builder, spec: Mamba1, y: str) -> str:
     z = b.matmul("recurrence.z", y, b.weight("w_z", "D", f), "z", (f,), PART)
     u = _convolved(b, "u", y, (f,), spec.conv, spec.conv_bias, spec.bias)
     low = b.matmul("recurrence.dt_down", u, b.weight("w_dt_down", f, rank), "dt_low", (rank,), PART)
-    state_in = b.matmul("recurrence.b", u, b.weight("w_b", f, n), "b0", (n,), PART)
-    state_out = b.matmul("recurrence.c", u, b.weight("w_c", f, n), "c0", (n,), PART)
+    both = (b.axis("two", 2), n)  # B and C, what enters the state and what reads it
+    states = b.matmul("recurrence.bc", u, b.weight("w_bc", f, *both), "bc0", both, PART)
     if spec.norms:
-        low = b.map(
-            "recurrence.dt_norm", (low, b.weight("dt_norm", rank)), b.array("dt_normed", "B", "T", rank), PART, 4.0
-        )
-        state_in = b.map("recurrence.b_norm", (state_in, b.weight("b_norm", n)), b.array("b", "B", "T", n), PART, 4.0)
-        state_out = b.map("recurrence.c_norm", (state_out, b.weight("c_norm", n)), b.array("c", "B", "T", n), PART, 4.0)
-    dt = b.matmul("recurrence.dt", low, b.weight("w_dt", rank, f, layout="latent_weight"), "dt", (f,), PART)
+        normed = b.array("dt_normed", "B", "T", rank)
+        low = b.map("recurrence.dt_norm", (low, b.weight("dt_norm", rank)), normed, PART, 4.0)
+        scaled = b.array("bc", "B", "T", *both)
+        states = b.map("recurrence.bc_norm", (states, b.weight("bc_norm", *both)), scaled, PART, 4.0)
+    dt = b.matmul("recurrence.dt", low, b.weight("w_dt", rank, f), "dt", (f,), PART)
     more = (b.weight("dt_bias", f), b.weight("a_log", f, n), b.weight("skip", f))
     o = b.op(
         "recurrence.scan",
         "scan",
-        (u, state_in, state_out, dt, *more),
+        (u, states, dt, *more),
         b.array("o", "B", "T", f),
         PART,
         6.0 * spec.state,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rooftop.errors import InputError
 from rooftop.transformer._fields import Fields
 from rooftop.transformer._layers import MLP, Attention, Layer, Projection, Tower
 
@@ -16,6 +17,14 @@ def towers(f: Fields, family: str, d_model: int) -> tuple[Tower, ...]:
     v = f.inside("vision_config", config)
     if family.startswith(("qwen3_vl", "qwen3_5")):
         return (_qwen(v),)
+    if family == "qwen2_vl":
+        return (_qwen2(v, d_model),)
+    if family in ("llava", "llava_next"):
+        return (_clip(f, v, d_model, newline=family == "llava_next"),)
+    if family == "qwen2_5_vl":
+        return (_qwen_gated(v),)
+    if family == "mistral3":
+        return (_pixtral(v, d_model),)
     if family.startswith("gemma3"):
         return (_siglip(v, d_model),)
     if family == "gemma4":
@@ -52,6 +61,90 @@ def _qwen(v: Fields) -> Tower:
         positions=positions,
         projections=merge,
     )
+
+
+def _qwen2(v: Fields, d_model: int) -> Tower:
+    """Qwen2-VL: `embed_dim` is the width of the tower, `hidden_size` that of the language model."""
+    d, heads = v.integer("embed_dim", default=1280), v.integer("num_heads", default=16)
+    merged = d * v.integer("spatial_merge_size", default=2) ** 2
+    layer = Layer(
+        Attention(heads, heads, d // heads, causal=False, bias="qkvo"), MLP(v.integer("mlp_ratio", default=4) * d, False, True)
+    )  # fmt: skip
+    patch = v.integer("in_channels", "in_chans", default=3) * v.integer("temporal_patch_size", default=2)
+    return Tower(
+        "vision", d, (layer,) * min(1000, v.integer("depth", default=32)), patch * v.integer("patch_size", default=14) ** 2, 4096,
+        patch_bias=False, projections=(
+            Projection("merge", merged, merged, norm=d), Projection("project", merged, v.integer("hidden_size", default=d_model)),
+        ),
+    )  # fmt: skip
+
+
+def _clip(f: Fields, v: Fields, d_model: int, *, newline: bool) -> Tower:
+    """CLIP as LLaVA has it: a vector for the class, norms at both ends, a projector of two matrices."""
+    d, heads = v.integer("hidden_size", default=768), v.integer("num_attention_heads", default=12)
+    patch, image = v.integer("patch_size", default=32), v.integer("image_size", default=224)
+    layer = Layer(
+        Attention(heads, heads, d // heads, causal=False, bias="qkvo"), MLP(v.integer("intermediate_size", default=3072), False, True)
+    )  # fmt: skip
+    kind = v.word("model_type", default="clip_vision_model")
+    if kind != "clip_vision_model":
+        raise InputError(
+            f"{v.where}: model_type = {kind[:40]} is not modelled; clip_vision_model is", field="vision_config"
+        )
+    bias = f.flag("multimodal_projector_bias", default=True)
+    places = (image // patch) ** 2 + 1
+    ends: tuple[Projection, ...] = (
+        Projection("project", d, d_model, bias=bias),
+        Projection("project again", d_model, d_model, bias=bias),
+    )
+    if newline:  # a vector of the language model's width that ends a row of patches
+        ends += (Projection("newline", 1, d_model, bias=False),)
+    return Tower(
+        "vision", d, (layer,) * min(1000, v.integer("num_hidden_layers", default=12)), v.integer("num_channels", default=3) * patch**2,
+        places, patch_bias=False, positions=places, norms_at_ends=2, vectors=1, projections=ends,
+    )  # fmt: skip
+
+
+def _qwen_gated(v: Fields) -> Tower:
+    """Qwen2.5-VL: RMS norms and gated MLPs with biases."""
+    d, heads = v.integer("hidden_size"), v.integer("num_heads")
+    merged = d * v.integer("spatial_merge_size", default=2) ** 2
+    layer = Layer(
+        Attention(heads, heads, d // heads, causal=False, bias="qkvo"), MLP(v.integer("intermediate_size"), True, True)
+    )
+    patch = (
+        v.integer("in_channels", "in_chans", default=3)
+        * v.integer("temporal_patch_size", default=2)
+        * v.integer("patch_size", default=14) ** 2
+    )
+    merge = (Projection("merge", merged, merged, norm=d), Projection("project", merged, v.integer("out_hidden_size")))
+    return Tower(
+        "vision",
+        d,
+        (layer,) * min(1000, v.integer("depth")),
+        patch,
+        4096,
+        patch_bias=False,
+        norm_weights=1,
+        projections=merge,
+    )
+
+
+def _pixtral(v: Fields, d_model: int) -> Tower:
+    """The encoder of Mistral Small 3.1 and later: no biases, a norm before the layers, patches merged by four."""
+    d, heads = v.integer("hidden_size"), v.integer("num_attention_heads")
+    layer = Layer(
+        Attention(heads, heads, v.integer("head_dim", default=d // heads), causal=False),
+        MLP(v.integer("intermediate_size")),
+    )
+    merge = (
+        Projection("merge", 4 * d, d, bias=False, norm=d), Projection("project", d, d_model, bias=False),
+        Projection("project again", d_model, d_model, bias=False),
+    )  # fmt: skip
+    return Tower(
+        "vision", d, (layer,) * min(1000, v.integer("num_hidden_layers")), 3 * v.integer("patch_size") ** 2, 4096, patch_bias=False,
+        norm_weights=1, norms_at_ends=1, projections=merge,
+    )  # fmt: skip
 
 
 def _siglip(v: Fields, d_model: int) -> Tower:

@@ -1,0 +1,36 @@
+"""Families of config.json against an independent count of each: that of the library that most of them are written for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rooftop.errors import InputError
+from rooftop.transformer import families, from_config, parameters, programs
+
+#: What Transformers 5.24 builds from the configuration that it has for each family, and the fields that matter of it.
+FAMILIES = json.loads((Path(__file__).parent / "data/families.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_has_exactly_the_parameters_of_its_default_configuration(name):
+    model = from_config(FAMILIES[name]["config"], name="m")
+    assert parameters(model).total == FAMILIES[name]["parameters"]
+    assert programs(model, 128).blocks
+
+
+def test_most_families_that_are_read_exactly_are_checked_so():
+    assert len(FAMILIES) >= 75
+    assert len(set(families()) & set(FAMILIES)) >= 60
+
+
+@pytest.mark.parametrize("act", ["relu2", "gelu", "xielu", "quick_gelu"])
+def test_an_unknown_family_whose_mlp_may_have_two_matrices_is_refused(act):
+    config = FAMILIES["llama"]["config"] | {"model_type": "new", "hidden_act": act}
+    with pytest.raises(InputError, match="gated") as error:
+        from_config(config, name="m")
+    assert error.value.field == "hidden_act"
+    read = from_config(config | {"hidden_act": "silu"}, name="m")
+    assert any("not known" in note for note in read.notes)
