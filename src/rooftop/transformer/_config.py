@@ -26,6 +26,7 @@ _CHANGES = (
     "num_nextn_predict_layers", "cross_attention", "num_kv_shared_layers", "hidden_size_per_layer_input", "parallel_attn",
     "sparse_attention_config", "linear_attn_config", "hc_mult", "compress_ratios", "block_configs", "altup_num_inputs",
     "attention_bias", "mlp_bias", "is_encoder_decoder", "layer_types", "attention_chunk_size", "add_bias_linear",
+    "use_bias",
 )  # fmt: skip
 
 

@@ -83,14 +83,14 @@ TRAITS: dict[str, Traits] = {
     "olmo": T(norm_weights=0), "olmo2": T(norms="post", qk_norm="full"),
     "olmo3": T(norms="post", qk_norm="full", window="pattern", pattern=4),
     "olmoe": T(moe=True, qk_norm="full"),
-    "granite": T(), "granitemoe": T(moe=True), "stablelm": T(norm_weights=2),
+    "granite": T(), "granitemoe": T(moe=True), "stablelm": T(norm_weights=2, biased="qkv"),
     "starcoder2": replace(_GPT, tied=True, window="all"),
     "cohere": T(tied=True, parallel="one"), "cohere2": T(tied=True, parallel="one", window="pattern", pattern=4),
     "glm": T(biased="qkv"), "glm4": T(norms="both", biased="qkv"),
     "nemotron": T(norm_weights=2, gated=False),
     "gpt2": replace(_GPT, tied=True, positions=True, width=4), "gpt_neox": replace(_GPT, parallel="two"),
     "gptj": T(norm_weights=2, gated=False, mlp_bias=True, parallel="one", head_bias=True, width=4),
-    "phi": replace(_GPT, parallel="one", head_bias=True),
+    "phi": replace(_GPT, parallel="one", head_bias=True, qk_norm_weights=2),
     "bloom": replace(_GPT, tied=True, embed_norm=True, width=4),
     "mpt": T(gated=False, tied=True, width=4),
     "mixtral": T(moe=True, window="all"), "phimoe": T(moe=True, norm_weights=2, bias="qkvo", head_bias=True, window="all"),
@@ -114,7 +114,7 @@ TRAITS: dict[str, Traits] = {
     "exaone_moe": T(moe=True, qk_norm="head", router_weights=1, window="pattern", pattern=4),
     "flex_olmo": T(moe=True, norms="post", qk_norm="full"),
     "hunyuan_v1_dense": T(qk_norm="head"), "hy_v3": T(moe=True, qk_norm="head", router_weights=1),
-    "arcee": T(gated=False), "nanochat": T(gated=False, norm_weights=0), "helium": T(),
+    "arcee": T(gated=False), "nanochat": T(gated=False, norm_weights=0), "helium": T(biased="qkv"),
     "persimmon": T(bias="qkvo", norm_weights=2, gated=False, mlp_bias=True, qk_norm="head", qk_norm_weights=2),
     "gpt_bigcode": replace(_GPT, tied=True, positions=True, width=4),
     "codegen": T(norm_weights=2, gated=False, mlp_bias=True, parallel="one", head_bias=True, width=4),
@@ -250,6 +250,12 @@ def _mixer(f: Fields, traits: Traits, d_model: int, kind: str, layer: int) -> Mi
     letters = (traits.bias or traits.biased) if biased else ""
     if "o" not in letters and f.flag("attention_out_bias"):
         letters += "o"
+    gated = traits.output_gate and f.flag("attn_output_gate", "attention_output_gate", default=True)
+    if gated and letters:
+        raise InputError(
+            f"{f.where}: attention_bias is set; attention with an output gate and biases is not modelled",
+            field="attention_bias",
+        )
     return Attention(
         heads, kv_heads, head_dim,
         v_head_dim=v_head_dim if v_head_dim != head_dim else 0,
@@ -265,6 +271,9 @@ def _mixer(f: Fields, traits: Traits, d_model: int, kind: str, layer: int) -> Mi
 
 
 def _kv_heads(f: Fields, heads: int) -> int:
+    if f.family == "gpt_bigcode":  # one for all, or one for each
+        f.find("num_key_value_heads")
+        return 1 if f.flag("multi_query", default=True) else heads
     if f.find("multi_query")[1] is True and f.find("num_key_value_heads")[1] is None:
         return f.integer("multi_query_group_num", default=1)
     return f.integer("num_key_value_heads", "n_head_kv", "num_kv_heads", "multi_query_group_num", default=heads)
@@ -280,7 +289,7 @@ def _qk_norm(f: Fields, traits: Traits) -> str:
     return {
         "per_layer": "full",
         "per_head": "head",
-        "": traits.qk_norm or ("full" if f.family == "cohere" else "head"),
+        "": traits.qk_norm or ("full" if f.family in ("cohere", "stablelm") else "head"),
     }.get(kind, "head")
 
 
@@ -385,12 +394,16 @@ def mixture_of_experts(f: Fields, traits: Traits) -> MoE:
     width = f.integer("moe_intermediate_size", "expert_intermediate_size", "intermediate_size")
     shared = f.integer("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", default=0, least=0) * width
     alone = f.integer(
-        "shared_expert_intermediate_size", "share_expert_dim", "moe_shared_expert_intermediate_size", default=0, least=0
+        "shared_expert_intermediate_size",
+        "share_expert_dim",
+        "moe_shared_expert_intermediate_size",
+        "shared_intermediate_size",
+        default=0,
+        least=0,
     )
     if alone:
         count = f.integer("n_shared_experts", default=1, least=0) or 1
         shared = alone * (count if f.family == "step3p7" else 1)
-    f.integer("shared_intermediate_size", default=0, least=0)
     correction = traits.router_weights
     for name in ("use_routing_bias", "use_moe_router_bias", "moe_use_aux_free"):
         if f.find(name)[1] is False:

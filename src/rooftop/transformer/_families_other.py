@@ -463,7 +463,7 @@ def mpt(f: Fields) -> Read:
     )
     return {
         "d_model": d_model, "vocab": f.integer("vocab_size"), "stack": (layer,) * min(10_001, f.integer("n_layers")),
-        "tied": True, "max_seq": f.integer("max_seq_len", default=2048),
+        "tied": f.flag("tie_word_embeddings", default=True), "max_seq": f.integer("max_seq_len", default=2048),
     }  # fmt: skip
 
 
