@@ -10,20 +10,22 @@ import pytest
 from rooftop.errors import InputError
 from rooftop.transformer import families, from_config, parameters, programs
 
-#: What Transformers 5.24 builds from the configuration that it has for each family, and the fields that matter of it.
+#: What Transformers 5.24 builds from the configuration that it has for each family, and from variations of it (the second
+#: word names what varies); of the fields those that matter.
 FAMILIES = json.loads((Path(__file__).parent / "data/families.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_family_has_exactly_the_parameters_of_its_default_configuration(name):
+def test_a_family_has_exactly_the_parameters_that_the_library_builds(name):
     model = from_config(FAMILIES[name]["config"], name="m")
     assert parameters(model).total == FAMILIES[name]["parameters"]
     assert programs(model, 128).blocks
 
 
 def test_most_families_that_are_read_exactly_are_checked_so():
-    assert len(FAMILIES) >= 75
-    assert len(set(families()) & set(FAMILIES)) >= 60
+    checked = {name.split()[0] for name in FAMILIES}
+    assert len(checked) >= 75
+    assert len(set(families()) & checked) >= 60
 
 
 @pytest.mark.parametrize("act", ["relu2", "gelu", "xielu", "quick_gelu"])
