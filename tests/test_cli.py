@@ -334,7 +334,7 @@ KEYS = {
         best.step_seconds.expected best.bottleneck best.mfu.bound best.mfu.expected best.tokens_per_second_per_chip
         best.memory.bytes best.memory.capacity_bytes best.memory.parts best.time_parts[].name best.time_parts[].kind
         best.time_parts[].seconds best.time_parts[].overlapped alternatives run.seconds run.usd run.chip_hours
-        searched assumptions""",  # searched is null: the plan was named
+        searched.plans searched.seconds assumptions""",
     "plan": "searched.plans searched.seconds alternatives[].mesh alternatives[].reason",
     "model": """parameters.total parameters.active parameters.parts flops_per_token.forward flops_per_token.training
         kv_bytes_per_token assumptions""",

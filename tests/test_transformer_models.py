@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,11 @@ from rooftop.transformer import (
     absorbed,
     architecture,
     attended,
+    axis_size,
     families,
     flops_per_token,
     from_config,
+    generation,
     kv_bytes_per_token,
     kv_cache_bytes,
     models,
@@ -193,6 +196,43 @@ def test_chunked_attention_is_counted_exactly(seq, chunk):
     assert attended(seq, chunk=chunk) * seq * seq == pytest.approx(pairs, rel=1e-12)
 
 
+@pytest.mark.parametrize("name", models())
+@pytest.mark.parametrize("context", [1, 5000])
+def test_a_generated_token_reads_what_was_kept(name, context):
+    """The caches that the programs of generation read are those that are counted; all other arrays are of one token."""
+    model = architecture(name)
+    read = 0.0
+    for block in generation(model, context).blocks:
+        program = block.program
+        for array in program.arrays:
+            elements = math.prod(axis_size(program, axis) for axis in array.axes)
+            if array.role == "cache":
+                read += block.count * elements * (4 if array.dtype == "fp32" else 2)
+        assert program.axes["T"] == 1
+        made = {op.output for op in program.ops}
+        assert all((a.name in made) != (a.role in ("weight", "input", "cache")) for a in program.arrays)
+    kept = kv_cache_bytes(model, context)
+    for block in programs(model, context).blocks:
+        for cache in block.caches:
+            if "conv" in cache.name:  # the few values of a convolution are not read as an array
+                kept -= block.count * 2 * math.prod(axis_size(block.program, axis) for axis in cache.axes)
+            elif context < cache.every:  # the programs have at least one entry
+                read -= block.count * 2 * math.prod(axis_size(block.program, axis) for axis in cache.axes)
+    assert read == pytest.approx(kept)
+
+
+@pytest.mark.parametrize(
+    "name", ["llama-3-70b", "mixtral-8x7b", "gemma-3-27b", "gpt-oss-120b", "jamba-v0.1", "falcon-40b"]
+)
+def test_generation_has_the_weights_of_training(name):
+    model = architecture(name)
+
+    def weights(parts):
+        return {(p.name, w.name, w.axes, w.layout) for p, _ in parts.every for w in p.weights}
+
+    assert weights(generation(model, 3000)) == weights(programs(model, 3000))
+
+
 # Facts of single kinds
 
 
@@ -296,6 +336,22 @@ def test_a_padded_vocabulary():
     assert parameters(padded).total - parameters(model).total == (50304 - 50257) * 768
 
 
+def test_layers_that_use_the_keys_of_another_keep_none_and_each_layer_has_an_embedding():
+    text = {
+        "model_type": "gemma4_text", "hidden_size": 1536, "num_hidden_layers": 35, "num_attention_heads": 8, "num_key_value_heads": 1,
+        "head_dim": 256, "global_head_dim": 512, "sliding_window": 512, "sliding_window_pattern": 5, "vocab_size": 262144,
+        "hidden_size_per_layer_input": 256, "num_kv_shared_layers": 20, "use_double_wide_mlp": True, "intermediate_size": 6144,
+    }  # fmt: skip
+    model = from_config({"model_type": "gemma4", "text_config": text}, name="e2b")
+    count = parameters(model)
+    assert [m.keys for m in model.mixers] == ["own"] * 15 + ["shared"] * 20
+    assert kv_bytes_per_token(model) == 2 * 2 * (12 * 256 + 3 * 512)
+    assert count.parts["per_layer_embedding"] == 262144 * 35 * 256 + 1536 * 35 * 256 + 256
+    assert sum(layer.feed_forward.d_ff for layer in model.stack) == 6144 * 55
+    # Gemma 4 E2B: 2.3B parameters beside the tables of embeddings for each layer, says its model card
+    assert count.total - 262144 * 35 * 256 == pytest.approx(2.3e9, abs=0.05e9)
+
+
 def test_parallel_layers_have_one_norm_or_two():
     one, two = architecture("falcon-7b"), architecture("falcon-40b")
     assert (one.stack[0].parallel, two.stack[0].parallel) == ("one", "two")
@@ -345,7 +401,7 @@ def test_an_unknown_family_of_a_familiar_shape_is_read_with_a_warning():
         {"quantization_config": {"quant_method": "odd"}}, {"quantization_config": {"quant_method": "gptq", "bits": 10**9, "group_size": "x"}},
         {"layer_types": ["linear_attention"] * 4}, {"layer_types": ["odd"] * 4}, {"model_type": "deepseek_v4"}, {"model_type": "nemotron_h"},
         {"model_type": "kimi_linear"}, {"model_type": "t5"}, {"model_type": "dbrx"}, {"model_type": "jamba", "num_attention_heads": 10**9},
-        {"model_type": "nemotron-nas", "block_configs": [{}] * 4}, {"model_type": "gemma4_text", "hidden_size_per_layer_input": 256},
+        {"model_type": "nemotron-nas", "block_configs": [{}] * 4}, {"model_type": "gemma4_text", "hidden_size_per_layer_input": -1},
         {"vision_config": 3, "text_config": 3, "model_type": "gemma3"}, {"sparse_attention_config": {"use_sparse_attention": True}},
     ],
     ids=str,

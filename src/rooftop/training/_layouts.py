@@ -56,9 +56,10 @@ def layouts(zero: int) -> Layouts:
         "F": TENSOR, "Fs": TENSOR, "Fm": TENSOR, "K": ("tensor_kv",), "G": ("tensor_q",), "V": TENSOR, "E": ("expert",),
     }  # fmt: skip
     split = {**model, "D": SHARDED}
-    # weights without D: experts that work in a projection (Le), matrices out of or into a low rank (Q, L, Lo)
+    # weights without D: experts that work in a projection (Le), matrices out of or into a low rank (Q, L, Lo),
+    # and embeddings of tokens for each layer (Pl)
     expert = {**split, "Le": SHARDED}
-    latent = {**model, "Q": SHARDED, "L": SHARDED, "Lo": SHARDED}
+    latent = {**model, "Q": SHARDED, "L": SHARDED, "Lo": SHARDED, "Pl": SHARDED}
     inner = {**model, "B": BATCH, "T": ("context",), "S": ("context",), "C": (*BATCH, "context")}
     return Layouts(
         rules={

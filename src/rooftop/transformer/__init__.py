@@ -31,7 +31,7 @@ from rooftop.transformer._layers import (
     Projection,
     Tower,
 )
-from rooftop.transformer._program import Block, Programs, attended, programs
+from rooftop.transformer._program import Block, Programs, attended, generation, programs
 
 __all__ = [
     "MLP",
@@ -61,6 +61,7 @@ __all__ = [
     "families",
     "flops_per_token",
     "from_config",
+    "generation",
     "kv_bytes_per_token",
     "kv_cache_bytes",
     "models",

@@ -15,7 +15,8 @@ class Architecture:
     """A model: an embedding, a stack of layers, a head; perhaps an encoder, towers for other senses, extra heads.
 
     norm_weights: vectors of d_model in one norm (1 for RMSNorm, 2 for LayerNorm, 0 without weights). positions: learned
-    position vectors; token_types: learned vectors for kinds of tokens. embed_dim: width of the embedding if it is not
+    position vectors; token_types: learned vectors for kinds of tokens; per_layer_vocab: rows of a table with an embedding for
+    each layer. embed_dim: width of the embedding if it is not
     d_model (a projection follows). embed_norm, final_norm: norms at the ends. head: "lm" (logits over the vocabulary), "pooler"
     (one dense layer, BERT), "none". extra_heads: layers that predict tokens further ahead (multi-token prediction);
     they are in the checkpoint, and not in the parameter count that names the model. formats: bits of a stored weight by
@@ -33,6 +34,7 @@ class Architecture:
     token_types: int = 0
     embed_dim: int = 0
     embed_norm: bool = False
+    per_layer_vocab: int = 0
     final_norm: bool = True
     head: str = "lm"
     head_bias: bool = False

@@ -22,6 +22,13 @@ def attended(seq: int, window: int = 0, chunk: int = 0) -> float:
     return (seq + 1) / (2 * seq)
 
 
+def _seen(b: Builder, seq: int, window: int = 0, chunk: int = 0, top: int = 0) -> float:
+    """The part of all points that is computed. A token that is generated sees all that its layer keeps, or the `top` best."""
+    if b.context:
+        return min(1.0, top / seq) if top else 1.0
+    return attended(seq, top or window, chunk)
+
+
 def attention(b: Builder, spec: Attention, y: str, seq: int, prefix: str = "attention") -> str:
     """Self-attention on y[B, T, D], or cross-attention to the encoder's memory[B, S, D]; returns o * w_o [B, T, D].
 
@@ -48,8 +55,10 @@ def attention(b: Builder, spec: Attention, y: str, seq: int, prefix: str = "atte
         return b.map(f"{prefix}.{name}", (x, *more), made, PART, flops, linear=not spec.qk_norm)
 
     q0 = b.matmul(f"{prefix}.q", y, weight("w_q", "D", k_axis, g, h), f"{sub}q0", (k_axis, g, h), PART)
+    q_more = extra("q", True, (k_axis, g), h)
+    stored = spec.keys == "memory" and bool(b.context)
     k0 = v0 = ""
-    if spec.keys != "shared":
+    if spec.keys != "shared" and not stored:
         source = b.input("memory", "B", "S", "D", layout="residual") if spec.keys == "memory" else y
 
         def made(letter: str, size: str) -> str:
@@ -58,23 +67,45 @@ def attention(b: Builder, spec: Attention, y: str, seq: int, prefix: str = "atte
 
         k0 = made("k", h)
         v0 = made("v", hv) if spec.values == "own" else k0
-    q = mapped("rotate_q", q0, extra("q", True, (k_axis, g), h), "q", ("B", "T", k_axis, g, h), 3.0)
-    if spec.keys == "shared":
-        k = b.input(f"{sub}k", "B", "S", k_axis, h)
-        v = b.input(f"{sub}v", "B", "S", k_axis, hv) if spec.values == "own" else k
+    q = mapped("rotate_q", q0, q_more, "q", ("B", "T", k_axis, g, h), 3.0)
+    if spec.keys == "shared" or stored:
+        where = {"role": "cache", "layout": "cache"} if b.context else {"role": "input"}
+        k = b.array(f"{sub}k", "B", "S", k_axis, h, **where)
+        v = b.array(f"{sub}v", "B", "S", k_axis, hv, **where) if spec.values == "own" else k
+        if stored:
+            b.caches += [Cache(k, (k_axis, h)), Cache(v, (k_axis, hv))]
     else:
-        k = mapped("rotate_k", k0, extra("k", True, (k_axis,), h), "k", ("B", "S", k_axis, h), 3.0)
+        k_more = extra("k", True, (k_axis,), h)
         bias = extra("v", False, (k_axis,), hv)
-        values = b.array(f"{sub}v", "B", "S", k_axis, hv)
-        v = b.map(f"{prefix}.v_keys", (v0, *bias), values, PART, 1.0 if bias else 0.0, linear=True)
-        if spec.causal and spec.keys == "own":
-            kept = spec.window or spec.chunk
-            b.caches += [Cache("k", (k_axis, h), window=kept), Cache("v", (k_axis, hv), window=kept)]
-        elif spec.keys == "memory":
-            b.caches += [Cache("memory_k", (k_axis, h)), Cache("memory_v", (k_axis, hv))]
+        if spec.keys == "memory" or spec.causal:
+            kept = (spec.window or spec.chunk) if spec.keys == "own" else 0
+            k = b.keep(
+                f"{prefix}.rotate_k",
+                (k0, *k_more),
+                f"{sub}k",
+                (k_axis, h),
+                PART,
+                3.0,
+                linear=not spec.qk_norm,
+                window=kept,
+            )
+            v = b.keep(
+                f"{prefix}.v_keys",
+                (v0, *bias),
+                f"{sub}v",
+                (k_axis, hv),
+                PART,
+                1.0 if bias else 0.0,
+                linear=True,
+                window=kept,
+            )
+        else:
+            k = mapped("rotate_k", k0, k_more, "k", ("B", "S", k_axis, h), 3.0)
+            values = b.array(f"{sub}v", "B", "S", k_axis, hv)
+            v = b.map(f"{prefix}.v_keys", (v0, *bias), values, PART, 1.0 if bias else 0.0, linear=True)
     fraction, learned = 1.0, _NOTHING
     if spec.keys != "memory" and spec.causal:
-        fraction = attended(seq, spec.window, spec.chunk)
+        fraction = _seen(b, seq, spec.window, spec.chunk)
     elif spec.window and not spec.causal:
         fraction = min(1.0, (2 * spec.window + 1) / seq)
     if spec.indexer is not None:
@@ -129,7 +160,7 @@ def _indexer(b: Builder, spec: Indexer, y: str, compressed: str | None, seq: int
 
     DeepSeek-V3.2-Exp, section 2: each query keeps its `top` best keys, so that it computes what a window of `top` would.
     """
-    fraction = attended(seq, spec.top)
+    fraction = _seen(b, seq, top=spec.top)
     if spec.shared:
         return fraction, ()
     i, j = b.axis("I", spec.heads), b.axis("J", spec.head_dim)
@@ -140,9 +171,8 @@ def _indexer(b: Builder, spec: Indexer, y: str, compressed: str | None, seq: int
     q = b.matmul("indexer.q", y if "D" in b.arrays[w_q].axes else str(compressed), w_q, "index_q", (i, j), PART)
     k0 = b.matmul("indexer.k", y, b.weight("w_index_k", "D", j), "index_k0", (j,), PART)
     norms = b.vectors("index_norm", spec.norm_weights, j)
-    k = b.map("indexer.rotate_k", (k0, *norms), b.array("index_k", "B", "S", j), PART, 7.0)
-    b.caches.append(Cache("index_k", (j,)))
-    return fraction, (_choose(b, spec, q, k, y, "S", attended(seq), min(spec.top, seq)),)
+    k = b.keep("indexer.rotate_k", (k0, *norms), "index_k", (j,), PART, 7.0)
+    return fraction, (_choose(b, spec, q, k, y, "S", _seen(b, seq), min(spec.top, seq)),)
 
 
 def _choose(b: Builder, spec: Indexer, q: str, k: str, y: str, keys: str, fraction: float, top: int) -> str:
@@ -178,14 +208,13 @@ def latent_attention(b: Builder, spec: LatentAttention, y: str, seq: int) -> str
     rotated = b.matmul("attention.k_shared", y, b.weight("w_k_shared", "D", r), "k_shared", (r,), PART)
     w_k = b.weight("w_k", rank, k_axis, hn, layout="latent_weight")
     w_v = b.weight("w_v", rank, k_axis, hv, layout="latent_weight")
-    b.caches += [Cache("kv_latent", (rank,)), Cache("k_shared", (r,))]
-    fraction, chosen = attended(seq), _NOTHING
+    fraction, chosen = _seen(b, seq), _NOTHING
     if spec.indexer is not None:
         fraction, chosen = _indexer(b, spec.indexer, y, compressed, seq)
     norm = b.weight("kv_norm", rank)
-    latent = b.map("attention.kv_norm", (down, norm), b.array("kv_latent", "B", "S", rank), PART, 4.0)
-    k_r = b.map("attention.rotate_k", (rotated,), b.array("k_r", "B", "S", r), PART, 3.0, linear=True)
-    if spec.absorbed:
+    latent = b.keep("attention.kv_norm", (down, norm), "kv_latent", (rank,), PART, 4.0)
+    k_r = b.keep("attention.rotate_k", (rotated,), "k_r", (r,), PART, 3.0, linear=True)
+    if spec.absorbed or b.context:
         q_n = b.matmul(
             "attention.q", source, b.weight("w_q", rows, k_axis, g, hn, layout=layout), "q0", (k_axis, g, hn), PART
         )
@@ -243,23 +272,23 @@ def compressed_attention(b: Builder, spec: CompressedAttention, y: str, seq: int
     q0 = b.matmul("attention.q", compressed, w_q, "q0", (k_axis, g, h), PART)
     q = b.map("attention.rotate_q", (q0,), b.array("q", "B", "T", k_axis, g, h), PART, 7.0)
     k0 = b.matmul("attention.kv", y, b.weight("w_kv", "D", h), "k0", (h,), PART)
-    k = b.map("attention.rotate_k", (k0, b.weight("kv_norm", h)), b.array("k", "B", "S", h), PART, 7.0)
-    b.caches.append(Cache("k", (h,), window=spec.window))
+    k = b.keep("attention.rotate_k", (k0, b.weight("kv_norm", h)), "k", (h,), PART, 7.0, window=spec.window)
     sinks = b.weight("sinks", k_axis, g)
-    o = _core(b, "attention", "", q, k, k, (k_axis, g), (k_axis, g, h), attended(seq, spec.window), (sinks,))
+    o = _core(b, "attention", "", q, k, k, (k_axis, g), (k_axis, g, h), _seen(b, seq, spec.window), (sinks,))
     if spec.ratio:
         overlap = 2 if spec.indexer is not None else 1
         entries = _compressor(b, y, "compressed", spec.ratio, spec.head_dim, "H", overlap, seq)
-        count = max(1, seq // spec.ratio)
-        fraction, chosen = attended(seq), _NOTHING
+        reach = b.context or seq
+        count = max(1, reach // spec.ratio)
+        fraction, chosen = _seen(b, reach), _NOTHING
         index = spec.indexer
         if index is not None:
             small = _compressor(b, y, "index_k", spec.ratio, index.head_dim, b.axis("J", index.head_dim), 2, seq)
             w_index = b.weight("w_index_q", low, b.axis("I", index.heads), "J", layout="latent_weight")
             index_q = b.matmul("indexer.q", compressed, w_index, "index_q", ("I", "J"), PART)
             # a query sees an entry for `ratio` tokens before it, and at most `top`: a window of top x ratio tokens
-            fraction = attended(seq, index.top * spec.ratio)
-            chosen = (_choose(b, index, index_q, small, y, "N", attended(seq), min(index.top, count)),)
+            fraction = _seen(b, reach, top=index.top * spec.ratio)
+            chosen = (_choose(b, index, index_q, small, y, "N", _seen(b, reach), min(index.top, count)),)
         far = _core(b, "attention", "", q, entries, entries, (k_axis, g), (k_axis, g, h), fraction, chosen, "N", "_far")
         o = b.map("attention.join", (o, far), b.array("o_joined", "B", "T", k_axis, g, h), PART, 3.0)
     w_a = b.weight("w_o_down", k_axis, g, h, r, layout="latent_weight")
@@ -269,14 +298,12 @@ def compressed_attention(b: Builder, spec: CompressedAttention, y: str, seq: int
 
 def _compressor(b: Builder, y: str, name: str, ratio: int, dim: int, axis: str, overlap: int, seq: int) -> str:
     """Pools of `ratio` tokens: entries[B, N, axis], weighted by a learned gate and a bias for each place in the pool."""
-    n, c = b.axis("N", max(1, seq // ratio)), b.axis("M", ratio)
+    n, c = b.axis("N", max(1, (b.context or seq) // ratio)), b.axis("M", ratio)
     wide = axis if overlap == 1 else b.axis(f"{axis}2", overlap * dim)
     kv = b.matmul(f"{name}.kv", y, b.weight(f"w_{name}_kv", "D", wide), f"{name}_kv", (wide,), PART)
     gate = b.matmul(f"{name}.gate", y, b.weight(f"w_{name}_gate", "D", wide), f"{name}_gate", (wide,), PART)
     places = b.weight(f"{name}_places", c, wide)
-    flops = 6.0 * ratio * overlap
-    pooled = b.map(
-        f"{name}.pool", (kv, gate, places, b.weight(f"{name}_norm", axis)), b.array(name, "B", n, axis), PART, flops
-    )
-    b.caches.append(Cache(name, (axis,), every=ratio))
-    return pooled
+    # while generating, a token adds its share of an entry
+    flops = 6.0 * overlap * (1 if b.context else ratio)
+    inputs = (kv, gate, places, b.weight(f"{name}_norm", axis))
+    return b.keep(f"{name}.pool", inputs, name, (axis,), PART, flops, positions=n, every=ratio)

@@ -28,11 +28,16 @@ class Cache:
 class Builder:
     """Collects arrays and ops of one program; each method returns the name of the array that it makes.
 
+    context: 0 for whole sequences (training, prefill), else the positions before the token that is generated.
+
     Arrays of the residual stream have layout "residual", weights layout "weight", all others layout "inner": the rows of
     a plan's sharding table.
     """
 
-    def __init__(self, axes: Mapping[str, int | Size], *, norm_weights: int = 1, streams: int = 1) -> None:
+    def __init__(
+        self, axes: Mapping[str, int | Size], *, norm_weights: int = 1, streams: int = 1, context: int = 0
+    ) -> None:
+        self.context = context
         self.axes: dict[str, int | Size] = dict(axes)
         self.norm_weights = norm_weights
         self.streams = streams
@@ -93,9 +98,38 @@ class Builder:
         self.ops.append(Op(name, "map", inputs, output, flops=flops, fused=fused, part=part, linear=linear))
         return output
 
-    def op(self, name: str, kind: str, inputs: tuple[str, ...], output: str, part: str, flops: float = 0.0) -> str:
+    def keep(
+        self, name: str, inputs: tuple[str, ...], output: str, axes: tuple[str, ...], part: str, flops: float, *,
+        linear: bool = False, positions: str = "S", window: int = 0, every: int = 1,
+    ) -> str:  # fmt: skip
+        """A map to what attention reads of all positions: output[B, S, axes].
+
+        While a token is generated only its own entry is made, and all others come from a cache of the layer.
+        """
+        self.caches.append(Cache(output, axes, every=every, window=window))
+        if not self.context:
+            return self.map(name, inputs, self.array(output, "B", positions, *axes), part, flops, linear=linear)
+        self.map(name, inputs, self.array(f"{output}_new", "B", "T", *axes), part, flops, linear=linear)
+        return self.array(output, "B", positions, *axes, role="cache", layout="cache")
+
+    def state(
+        self, name: str, inputs: tuple[str, ...], axes: tuple[str, ...], part: str, flops: float
+    ) -> tuple[str, ...]:
+        """The state of a recurrence while a token is generated: read, and written anew; nothing for whole sequences."""
+        self.caches.append(Cache("state", axes, fixed=True, dtype="fp32"))
+        if not self.context:
+            return ()
+        old = self.array("state", "B", *axes, role="cache", layout="cache", dtype="fp32")
+        new = self.array("state_new", "B", *axes, layout="cache", dtype="fp32")
+        self.map(name, (old, *inputs), new, part, flops, fused="recurrence")
+        return (old,)
+
+    def op(
+        self, name: str, kind: str, inputs: tuple[str, ...], output: str, part: str, flops: float = 0.0,
+        fused: str | None = None,
+    ) -> str:  # fmt: skip
         """An op of any kind (lookup, route, scan, loss)."""
-        self.ops.append(Op(name, kind, inputs, output, flops=flops, part=part))
+        self.ops.append(Op(name, kind, inputs, output, flops=flops, part=part, fused=fused))
         return output
 
     def norm(self, name: str, x: str, output: str, part: str = "norm") -> str:

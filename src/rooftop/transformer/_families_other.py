@@ -1,4 +1,4 @@
-"""Families whose config.json needs a reader of its own: hybrids, compressed attention, encoders, nested configs."""
+"""Families whose config.json needs a reader of its own: compressed attention, encoders, nested configs."""
 
 from __future__ import annotations
 
@@ -7,20 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from rooftop.errors import InputError
-from rooftop.transformer._families import Read, Reader, Traits, decoder, latent, mixture_of_experts, sparse_layers
-from rooftop.transformer._families_more import MORE
+from rooftop.transformer._families import Read, Reader, Traits, decoder, mixture_of_experts
+from rooftop.transformer._families_hybrid import HYBRIDS
 from rooftop.transformer._fields import Fields
 from rooftop.transformer._layers import (
     MLP,
     Attention,
     CompressedAttention,
-    DeltaNet,
-    FeedForward,
     Indexer,
     Layer,
-    Mamba1,
-    Mamba2,
-    Mixer,
     MoE,
 )
 
@@ -50,31 +45,31 @@ def gemma4(f: Fields) -> Read:
     an MLP, with norms of their own.
     """
     layers = f.integer("num_hidden_layers")
-    for name in ("hidden_size_per_layer_input", "num_kv_shared_layers"):
-        if f.integer(name, default=0, least=0):
-            raise InputError(
-                f"{f.where}: {name} is set; Gemma 4 models with per-layer inputs are not modelled", field=name
-            )
-    f.find("vocab_size_per_layer_input", "use_double_wide_mlp")
+    own = f.integer("hidden_size_per_layer_input", default=0, least=0)
+    shared = min(layers, f.integer("num_kv_shared_layers", default=0, least=0))
+    rows = f.integer("vocab_size_per_layer_input", default=f.integer("vocab_size"))
+    wide = f.flag("use_double_wide_mlp")
     f.find("enable_moe_block", "num_experts", "top_k_experts", "expert_intermediate_size", "moe_intermediate_size")
     sparse = f.flag("enable_moe_block")
     read = decoder(_without(f, "num_experts"), Traits(tied=True, norms="both", qk_norm="head", window="pattern"))
     size, kv = f.integer("global_head_dim", default=512), f.integer("num_global_key_value_heads", default=0, least=0)
     keys = "keys" if f.flag("attention_k_eq_v") else "own"
     stack = []
-    for layer in read["stack"]:
+    for i, layer in enumerate(read["stack"]):
         mixer = layer.mixer
         if not mixer.window:
             mixer = replace(mixer, head_dim=size, kv_heads=kv or mixer.kv_heads, values=keys)
         part = layer.feed_forward
+        if i >= layers - shared > 0:
+            mixer = replace(mixer, keys="shared")
+            part = replace(part, d_ff=2 * part.d_ff) if wide else part
         if sparse:
             part = MoE(
                 f.integer("num_experts"), f.integer("top_k_experts"), f.integer("moe_intermediate_size"), dense=part,
                 router_weights=1, router_inputs=1,
             )  # fmt: skip
-        stack.append(replace(layer, mixer=mixer, feed_forward=part))
-    assert len(stack) == layers
-    return read | {"stack": tuple(stack)}
+        stack.append(replace(layer, mixer=mixer, feed_forward=part, per_layer=own))
+    return read | {"stack": tuple(stack), "per_layer_vocab": rows if own else 0}
 
 
 def _without(f: Fields, *names: str) -> Fields:
@@ -114,222 +109,6 @@ def deepseek_v4(f: Fields) -> Read:
         "stack": tuple(layer(r, replace(moe, router_weights=0) if i < hashed else moe) for i, r in enumerate(ratios[:layers])),
         "tied": f.flag("tie_word_embeddings"), "max_seq": f.integer("max_position_embeddings", default=131072),
         "extra_heads": (replace(layer(ratios[layers] if len(ratios) > layers else 0, moe), streams=1),) * min(extra, 64),
-    }  # fmt: skip
-
-
-def kimi_linear(f: Fields) -> Read:
-    """Kimi Linear and Kimi K3: delta-rule layers with a decay for each channel, and latent attention in some layers."""
-    layers, d_model = f.integer("num_hidden_layers"), f.integer("hidden_size")
-    config = f.object("linear_attn_config")
-    if config is None:
-        raise InputError(
-            f"{f.where}: linear_attn_config is missing; a kimi_linear config needs it", field="linear_attn_config"
-        )
-    lin = f.inside("linear_attn_config", config)
-    full = lin.integers("full_attn_layers", least=1) or ()
-    heads, size = lin.integer("num_heads"), lin.integer("head_dim")
-    rank = 0 if lin.flag("use_full_rank_gate") else size
-    delta = DeltaNet(
-        heads, heads, size, size, lin.integer("short_conv_kernel_size", default=4), decay="channel", gate_rank=rank
-    )
-    part = mixture_of_experts(f, Traits(moe=True, router_weights=1))
-    narrow = f.integer("routed_expert_hidden_size", default=0, least=0)
-    part = replace(
-        part, latent=narrow if narrow != d_model else 0, latent_norm=f.flag("latent_moe_use_norm") and bool(narrow)
-    )
-    dense = MLP(f.integer("intermediate_size"))
-    look_back = f.has("attn_res_block_size")
-    if look_back:
-        f.notes.append("attention over earlier layers' sums: its weights are counted, its few products are not")
-    stack = tuple(
-        Layer(latent(f, i) if i + 1 in full else delta, part if sparse else dense, look_back=look_back)
-        for i, sparse in enumerate(sparse_layers(f, layers))
-    )
-    f.find(
-        "activation_situ_beta",
-        "activation_situ_linear_beta",
-        "mla_use_nope",
-        "num_key_value_heads",
-        "num_nextn_predict_layers",
-    )
-    return {
-        "d_model": d_model, "vocab": f.integer("vocab_size"), "stack": stack, "tied": f.flag("tie_word_embeddings"),
-        "max_seq": f.integer("max_position_embeddings", "model_max_length", default=131072),
-    }  # fmt: skip
-
-
-def nemotron_h(f: Fields) -> Read:
-    """Nemotron-H and Nemotron 3: each layer is one part, Mamba-2, attention, an MLP or experts."""
-    d_model = f.integer("hidden_size")
-    listed = f.find("layers_block_type", "layer_types")[1]
-    names = {"M": "mamba", "-": "mlp", "*": "attention", "E": "moe"}
-    if isinstance(listed, list):
-        kinds = [str(k)[:20] for k in listed]
-    else:
-        pattern = f.word("hybrid_override_pattern")
-        kinds = [names.get(letter, letter) for letter in pattern]
-    f.find("hybrid_override_pattern", "num_hidden_layers")
-    if not 1 <= len(kinds) <= 10_000 or any(k not in names.values() for k in kinds):
-        raise InputError(
-            f"{f.where}: hybrid_override_pattern must name a part for each layer: M mamba, * attention, - MLP, E experts",
-            field="hybrid_override_pattern",
-        )
-    count = f.find("num_hidden_layers")[1]
-    if count is not None and count != len(kinds):
-        raise InputError(
-            f"{f.where}: num_hidden_layers = {str(count)[:20]}, and {len(kinds)} layers are listed",
-            field="num_hidden_layers",
-        )
-    heads = f.integer("num_attention_heads")
-    attention = Attention(
-        heads, f.integer("num_key_value_heads", default=heads), f.integer("head_dim", "attention_head_dim", default=d_model // heads),
-        bias="qkvo" if f.flag("attention_bias") else "",
-    )  # fmt: skip
-    mamba = Mamba2(
-        f.integer("mamba_num_heads"), f.integer("mamba_head_dim"), f.integer("n_groups"), f.integer("ssm_state_size"),
-        f.integer("conv_kernel", default=4), f.integer("chunk_size", default=128), f.flag("use_conv_bias", default=True),
-        f.flag("use_bias", "mamba_proj_bias"),
-    )  # fmt: skip
-    parts: dict[str, tuple[Mixer | None, FeedForward | None]] = {"mamba": (mamba, None), "attention": (attention, None)}
-    if "mlp" in kinds:
-        parts["mlp"] = (None, MLP(f.integer("intermediate_size"), False, f.flag("mlp_bias")))
-    if "moe" in kinds:
-        moe = mixture_of_experts(f, Traits(moe=True, gated=False, router_weights=1))
-        parts["moe"] = (None, replace(moe, latent=f.integer("moe_latent_size", default=0, least=0)))
-    f.find(
-        "intermediate_size",
-        "mamba_proj_bias",
-        "expand",
-        "time_step_rank",
-        "mtp_hybrid_override_pattern",
-        "mtp_layers_block_type",
-    )
-    stack = tuple(Layer(*parts[kind]) for kind in kinds)
-    extra = f.integer("num_nextn_predict_layers", default=0, least=0)
-    ahead = tuple(Layer(*parts[k]) for k in ("attention", "moe") if k in parts) * min(extra, 64)
-    return {
-        "d_model": d_model, "vocab": f.integer("vocab_size"), "stack": stack, "tied": f.flag("tie_word_embeddings"),
-        "max_seq": f.integer("max_position_embeddings", default=131072), "extra_heads": ahead,
-    }  # fmt: skip
-
-
-def nemotron_nas(f: Fields) -> Read:
-    """Llama-Nemotron: a Llama whose layers were pruned one by one; some have no attention or no MLP."""
-    layers, d_model = f.integer("num_hidden_layers"), f.integer("hidden_size")
-    blocks = f.find("block_configs")[1]
-    if not isinstance(blocks, list) or len(blocks) != layers or not all(isinstance(b, Mapping) for b in blocks):
-        raise InputError(f"{f.where}: block_configs must list {layers} objects", field="block_configs")
-    heads = f.integer("num_attention_heads")
-    f.find("intermediate_size", "num_key_value_heads", "attention_bias", "mlp_bias")
-    stack = []
-    for i, block in enumerate(blocks):
-        b = f.inside(f"block_configs[{i}]", block)
-        a = b.inside("attention", b.object("attention") or {})
-        p = b.inside("ffn", b.object("ffn") or {})
-        for part in (a, p):
-            if part.flag("replace_with_linear"):
-                raise InputError(f"{part.where}: replace_with_linear is not modelled", field="block_configs")
-        mixer = None
-        if not a.flag("no_op"):
-            group = a.integer("n_heads_in_group")
-            if heads % group:
-                raise InputError(f"{a.where}: {group} heads in a group do not divide {heads}", field="block_configs")
-            mixer = Attention(
-                heads, heads // group, d_model // heads, window=a.integer("window_length", default=0, least=0)
-            )
-        mlp = None
-        if not p.flag("no_op"):
-            # two thirds of the multiple, up to a multiple of 256 (as DeciLM's code has it)
-            width = int(2 * p.number("ffn_mult", 0.0) * d_model / 3)
-            mlp = MLP(width + -width % 256)
-        stack.append(Layer(mixer, mlp))
-    return {
-        "d_model": d_model, "vocab": f.integer("vocab_size"), "stack": tuple(stack), "tied": f.flag("tie_word_embeddings"),
-        "max_seq": f.integer("max_position_embeddings", default=131072),
-    }  # fmt: skip
-
-
-def granite_hybrid(f: Fields) -> Read:
-    """Granite 4 hybrids: Mamba-2 or attention, then experts and a shared MLP, or an MLP alone."""
-    layers, d_model = f.integer("num_hidden_layers"), f.integer("hidden_size")
-    kinds = f.kinds("layer_types", layers, ("mamba", "attention"))
-    if kinds is None:
-        raise InputError(
-            f"{f.where}: layer_types is missing; it names mamba or attention for each layer", field="layer_types"
-        )
-    heads = f.integer("num_attention_heads")
-    attention = Attention(
-        heads,
-        f.integer("num_key_value_heads", default=heads),
-        d_model // heads,
-        bias="qkvo" if f.flag("attention_bias") else "",
-    )
-    mamba = Mamba2(
-        f.integer("mamba_n_heads"), f.integer("mamba_d_head"), f.integer("mamba_n_groups", default=1), f.integer("mamba_d_state"),
-        f.integer("mamba_d_conv", default=4), f.integer("mamba_chunk_size", default=256), f.flag("mamba_conv_bias", default=True),
-        f.flag("mamba_proj_bias"),
-    )  # fmt: skip
-    shared = f.integer("shared_intermediate_size")
-    f.find(
-        "mamba_expand", "num_experts_per_tok", "intermediate_size", "position_embedding_type", "normalization_function"
-    )
-    part: FeedForward = MLP(shared)
-    if f.has("num_local_experts"):
-        part = MoE(
-            f.integer("num_local_experts"),
-            f.integer("num_experts_per_tok"),
-            f.integer("intermediate_size"),
-            shared_d_ff=shared,
-        )
-    return {
-        "d_model": d_model, "vocab": f.integer("vocab_size"), "tied": f.flag("tie_word_embeddings"),
-        "stack": tuple(Layer(mamba if kind == "mamba" else attention, part) for kind in kinds),
-        "max_seq": f.integer("max_position_embeddings", default=131072),
-    }  # fmt: skip
-
-
-def jamba(f: Fields) -> Read:
-    """Jamba: attention in each n-th layer, Mamba elsewhere; experts in each m-th layer."""
-    layers, d_model = f.integer("num_hidden_layers"), f.integer("hidden_size")
-    heads = f.integer("num_attention_heads")
-    attention = Attention(heads, f.integer("num_key_value_heads", default=heads), d_model // heads)
-    inner = f.integer("mamba_expand", default=2) * d_model
-    rank = f.find("mamba_dt_rank")[1]
-    mamba = Mamba1(
-        inner, f.integer("mamba_d_state", default=16),
-        -(-d_model // 16) if rank in (None, "auto") else f.integer("mamba_dt_rank"), f.integer("mamba_d_conv", default=4),
-        f.flag("mamba_conv_bias", default=True), f.flag("mamba_proj_bias"), norms=True,
-    )  # fmt: skip
-    width = f.integer("intermediate_size")
-    moe = MoE(f.integer("num_experts"), f.integer("num_experts_per_tok"), width)
-    period, offset = f.integer("attn_layer_period", default=8), f.integer("attn_layer_offset", default=4, least=0)
-    every, start = f.integer("expert_layer_period", default=2), f.integer("expert_layer_offset", default=1, least=0)
-    stack = tuple(
-        Layer(
-            attention if i % period == offset else mamba, moe if i % every == start and moe.experts > 1 else MLP(width)
-        )
-        for i in range(layers)
-    )
-    f.find("use_mamba_kernels", "mamba_inner_layernorms", "num_logits_to_keep")
-    return {
-        "d_model": d_model, "vocab": f.integer("vocab_size"), "stack": stack, "tied": f.flag("tie_word_embeddings"),
-        "max_seq": f.integer("max_position_embeddings", default=262144),
-    }  # fmt: skip
-
-
-def mamba(f: Fields) -> Read:
-    """Mamba: one part a layer."""
-    d_model = f.integer("hidden_size", "d_model")
-    inner = f.integer("intermediate_size", "d_inner", default=f.integer("expand", default=2) * d_model)
-    rank = f.find("time_step_rank")[1]
-    spec = Mamba1(
-        inner, f.integer("state_size", default=16), -(-d_model // 16) if rank in (None, "auto") else f.integer("time_step_rank"),
-        f.integer("conv_kernel", default=4), f.flag("use_conv_bias", default=True), f.flag("use_bias"),
-    )  # fmt: skip
-    f.find("expand", "d_model", "n_layer", "d_inner", "ssm_cfg", "fused_add_norm", "pad_vocab_size_multiple")
-    return {
-        "d_model": d_model, "vocab": f.integer("vocab_size"), "tied": f.flag("tie_word_embeddings", default=True),
-        "stack": (Layer(spec, None),) * min(10_001, f.integer("num_hidden_layers", "n_layer")), "max_seq": 1_048_576,
     }  # fmt: skip
 
 
@@ -467,9 +246,54 @@ def mpt(f: Fields) -> Read:
     }  # fmt: skip
 
 
-OTHERS: dict[str, Reader] = {
-    "llama4_text": llama4, "gemma4_text": gemma4, "deepseek_v4": deepseek_v4, "deepseek_ref": deepseek_v4,
-    "kimi_linear": kimi_linear, "nemotron_h": nemotron_h, "nemotron-nas": nemotron_nas, "jamba": jamba, "granitemoehybrid": granite_hybrid, "mamba": mamba,
-    "dbrx": dbrx, "grok-1": grok, "falcon": falcon, "opt": opt, "bert": bert, "roberta": bert, "t5": t5, "mt5": t5, "mpt": mpt,
-    "falcon_mamba": mamba, "xlm-roberta": bert, "camembert": bert, **MORE,
+def gpt_neo(f: Fields) -> Read:
+    """GPT-Neo: no biases on queries, keys and values; layers with and without a window."""
+    d_model, heads = f.integer("hidden_size"), f.integer("num_heads", default=16)
+    layers, window = f.integer("num_layers"), f.integer("window_size", default=256)
+    kinds = f.find("attention_layers")[1]
+    if not isinstance(kinds, list):
+        types = f.find("attention_types")[1]
+        try:
+            kinds = [kind for pattern, times in types for _ in range(min(int(times), layers)) for kind in pattern]
+        except (TypeError, ValueError):
+            kinds = []
+    f.find("attention_types")
+    if len(kinds) != layers or any(kind not in ("global", "local") for kind in kinds):
+        raise InputError(
+            f"{f.where}: attention_types must name global or local for {layers} layers", field="attention_types"
+        )
+    mlp = MLP(f.integer("intermediate_size", default=4 * d_model), False, True)
+    length = f.integer("max_position_embeddings", default=2048)
+    f.find("embed_dropout", "resid_dropout")
+    return {
+        "d_model": d_model, "vocab": f.integer("vocab_size"), "tied": f.flag("tie_word_embeddings", default=True),
+        "norm_weights": 2, "positions": length, "max_seq": length, "stack": tuple(
+            Layer(Attention(heads, heads, d_model // heads, bias="o", window=window if kind == "local" else 0), mlp)
+            for kind in kinds
+        ),
+    }  # fmt: skip
+
+
+def distilbert(f: Fields) -> Read:
+    """DistilBERT: half the layers of BERT, neither kinds of segments nor a pooling layer."""
+    d_model, heads = f.integer("dim", default=768), f.integer("n_heads", default=12)
+    layer = Layer(
+        Attention(heads, heads, d_model // heads, causal=False, bias="qkvo"), MLP(f.integer("hidden_dim", default=3072), False, True),
+        norms="after",
+    )  # fmt: skip
+    positions = f.integer("max_position_embeddings", default=512)
+    f.find(
+        "activation", "sinusoidal_pos_embds", "qa_dropout", "seq_classif_dropout", "tie_weights_", "tie_word_embeddings"
+    )
+    f.notes.append("an encoder: it is counted without a head for masked tokens")
+    return {
+        "d_model": d_model, "vocab": f.integer("vocab_size"), "stack": (layer,) * min(10_001, f.integer("n_layers", default=6)),
+        "norm_weights": 2, "positions": positions, "embed_norm": True, "final_norm": False, "head": "none", "max_seq": positions,
+    }  # fmt: skip
+
+
+OTHERS: dict[str, Reader] = HYBRIDS | {
+    "llama4_text": llama4, "gemma4_text": gemma4, "deepseek_v4": deepseek_v4, "deepseek_ref": deepseek_v4, "dbrx": dbrx,
+    "grok-1": grok, "falcon": falcon, "opt": opt, "bert": bert, "roberta": bert, "t5": t5, "mt5": t5, "mpt": mpt,
+    "gpt_neo": gpt_neo, "distilbert": distilbert, "xlm-roberta": bert, "camembert": bert,
 }  # fmt: skip

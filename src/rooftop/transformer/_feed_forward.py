@@ -26,12 +26,14 @@ def mlp(b: Builder, spec: MLP, y: str, name: str = "mlp", part: str = "mlp", axi
 
 
 def moe(b: Builder, spec: MoE, x: str, y: str) -> str:
-    """y[B, T, D], the norm of x, through the experts that its tokens are routed to, and what all tokens meet; [B, T, D].
+    """y[B, T, D], the norm of x, through the experts that its tokens are routed to, and through what all tokens meet.
 
     Axes: X experts as the router sees them (never split), E experts, C slots of one expert, F their width, Fs the width
-    of shared experts or of a dense part, Le the width of a projection that experts work in. C = active x capacity factor x B x T / E: every token is kept if the load is
-    even; an uneven load is a capacity factor above 1. The router's weights enter with the activation, before the last
-    matrix, which gives the same result and keeps nothing more for the backward pass.
+    of shared experts or of a dense part, Le the width of a projection that experts work in.
+
+    C = active x capacity factor x B x T / E: every token is kept if the load is even; an uneven load is a capacity factor
+    above 1. The router's weights enter with the activation, before the last matrix, which gives the same result and keeps
+    nothing more for the backward pass.
     """
     routes = b.axis("X", spec.experts)
     seen = y

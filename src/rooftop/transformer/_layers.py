@@ -202,7 +202,8 @@ class Layer:
     parallel: "" one after the other, "one" both from one norm, "two" both from the same stream through a norm each.
     cross: attention to an encoder, between the two. streams: parallel residual streams that each part mixes
     (hyper-connections); scale: the layer has a learned scalar. look_back: each part attends over earlier layers' sums
-    through a query and a norm of its own (attention residuals).
+    through a query and a norm of its own (attention residuals). per_layer: a token has an embedding of this width for each
+    layer, which gates a projection at the layer's end (Gemma 3n and 4).
     """
 
     mixer: Mixer | None = None
@@ -213,6 +214,7 @@ class Layer:
     streams: int = 1
     scale: bool = False
     look_back: bool = False
+    per_layer: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from rooftop.transformer._layers import (
 )
 from rooftop.transformer._tower import tower_programs
 
-__all__ = ["Block", "Programs", "attended", "programs"]
+__all__ = ["Block", "Programs", "attended", "generation", "programs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,28 @@ def programs(arch: Architecture, seq: int) -> Programs:
     return Programs(_embed(arch, seq), tuple(blocks), _head(arch, seq), towers, extra)
 
 
-def _kinds(arch: Architecture, stack: tuple[Layer, ...], seq: int, prefix: str) -> list[Block]:
+@functools.lru_cache(maxsize=256)
+def generation(arch: Architecture, context: int) -> Programs:
+    """The programs that generate one token of each sequence after `context` tokens: T is 1, S what a layer has kept.
+
+    What was kept are arrays of role "cache"; latent attention is in its absorbed form; an encoder has run before. There is no
+    loss: the head ends with logits.
+    """
+    blocks = _kinds(arch, arch.stack, 1, "", context)
+    return Programs(_embed(arch, 1), tuple(blocks), _head(arch, 1, loss=False))
+
+
+def _kinds(arch: Architecture, stack: tuple[Layer, ...], seq: int, prefix: str, context: int = 0) -> list[Block]:
     """Equal layers together, in the order in which they first occur; a window as long as the sequence is none."""
     counts: dict[Layer, int] = {}
     for layer in stack:
-        effective = _at(layer, seq)
+        effective = _at(layer, context or seq)
         counts[effective] = counts.get(effective, 0) + 1
     names = _names(list(counts), prefix)
-    return [_block(arch, layer, seq, name, count) for (layer, count), name in zip(counts.items(), names, strict=True)]
+    return [
+        _block(arch, layer, seq, name, count, context)
+        for (layer, count), name in zip(counts.items(), names, strict=True)
+    ]
 
 
 def _at(layer: Layer, seq: int) -> Layer:
@@ -128,11 +142,25 @@ def _mixer_name(mixer: Mixer) -> str:
             return "mamba"
 
 
-def _block(arch: Architecture, layer: Layer, seq: int, name: str, count: int) -> Block:
-    b = Builder({"T": seq, "S": seq, "D": arch.d_model}, norm_weights=arch.norm_weights, streams=layer.streams)
+def _block(arch: Architecture, layer: Layer, seq: int, name: str, count: int, context: int = 0) -> Block:
+    keys = _kept(layer, context) if context else seq
+    b = Builder(
+        {"T": seq, "S": keys, "D": arch.d_model}, norm_weights=arch.norm_weights, streams=layer.streams, context=context
+    )
     axes = ("B", "T", "D") if layer.streams == 1 else ("B", "T", b.axis("W", layer.streams), "D")
-    _layer(b, layer, b.input("x", *axes, layout="residual"), seq)
+    _layer(b, layer, b.input("x", *axes, layout="residual"), keys)
     return Block(b.program(name), count, tuple(b.caches))
+
+
+def _kept(layer: Layer, context: int) -> int:
+    """Positions whose keys a layer has after `context` tokens."""
+    mixer = layer.mixer
+    limit = 0
+    if isinstance(mixer, Attention):
+        limit = mixer.window or mixer.chunk
+    elif isinstance(mixer, CompressedAttention):
+        limit = mixer.window
+    return min(context, limit) if limit else context
 
 
 def _layer(b: Builder, layer: Layer, x: str, seq: int) -> str:
@@ -150,9 +178,9 @@ def _layer(b: Builder, layer: Layer, x: str, seq: int) -> str:
     if layer.parallel:
         return _parallel(b, layer, x, seq, kind)
     for position, part in enumerate(parts, 1):
-        last = "x_out" if position == len(parts) else f"x{position}"
+        last = "x_out" if position == len(parts) and not layer.per_layer else f"x{position}"
         x = _sub_layer(b, layer, part, x, seq, last)
-    return x
+    return _per_layer(b, layer, x) if layer.per_layer else x
 
 
 def _run(b: Builder, layer: Layer, part: str, x: str, y: str, seq: int) -> str:
@@ -220,6 +248,21 @@ def _parallel(b: Builder, layer: Layer, x: str, seq: int, kind: str) -> str:
     return b.map(f"{kind}.add", (x, first, second, *b.biases()), b.stream("x_out"), "norm", 2.0, linear=True)
 
 
+def _per_layer(b: Builder, layer: Layer, x: str) -> str:
+    """What a token's own embedding for this layer adds: a gate, a projection back, a norm."""
+    p = b.axis("Pl", layer.per_layer)
+    own = b.input("per_layer", "B", "T", p, layout="residual")
+    gate = b.matmul(
+        "per_layer.gate", x, b.weight("w_per_layer_gate", "D", p), "per_layer_gate", (p,), "mlp", "residual"
+    )
+    mixed = b.array("per_layer_gated", "B", "T", p, layout="residual")
+    b.map("per_layer.gating", (gate, own), mixed, "mlp", 4.0)
+    w = b.weight("w_per_layer", p, "D")
+    out = b.einsum("per_layer.project", (mixed, w), b.residual("per_layer_out"), "mlp")
+    out = b.norm("per_layer_norm", out, "per_layer_normed")
+    return b.map("per_layer.add", (x, out), b.stream("x_out"), "norm", 1.0, linear=True)
+
+
 def _mix_in(b: Builder, part: str, x: str, streams: int) -> tuple[str, str]:
     """Manifold-constrained hyper-connections (DeepSeek-V4): weights from all streams, then one stream out of them.
 
@@ -275,6 +318,25 @@ def _embed(arch: Architecture, seq: int) -> Program:
         b.map("widen", (x,), wide, "embedding", 0.0, linear=True)
     elif arch.embed_dim and not more and not arch.embed_norm:
         b.map("embedded", (x,), b.residual("x"), "embedding", 0.0, linear=True)
+    if arch.per_layer_vocab:
+        own = b.axis("Pl", arch.stack[0].per_layer)
+        layers, rows = (
+            b.axis("Layers", arch.layers),
+            b.axis("V" if arch.per_layer_vocab == arch.vocab else "Vl", arch.per_layer_vocab),
+        )
+        index = b.input("own_tokens", "B", "T", dtype="int32")
+
+        def for_layers(name: str) -> str:
+            return b.array(name, "B", "T", layers, own, layout="residual")
+
+        table = b.weight("per_layer_embedding", rows, layers, own, layout="latent_weight")
+        found = b.op(
+            "per_layer_embedding", "lookup", (table, index), for_layers("per_layer_found"), "per_layer_embedding"
+        )
+        w = b.weight("w_per_layer_all", "D", layers, own)
+        made = b.einsum("per_layer.project", ("x", w), for_layers("per_layer_made"), "per_layer_embedding")
+        norm = b.weight("per_layer_all_norm", own)
+        b.map("per_layer.add", (made, found, norm), for_layers("per_layer"), "per_layer_embedding", 6.0)
     if arch.encoder:
         b.input("source_tokens", "B", "T", dtype="int32")
         b.op("source_embedding", "lookup", (table, "source_tokens"), b.residual("source"), "embedding")
@@ -287,7 +349,7 @@ def _encoder_end(arch: Architecture, seq: int) -> Program:
     return b.program("encoder end")
 
 
-def _head(arch: Architecture, seq: int) -> Program:
+def _head(arch: Architecture, seq: int, *, loss: bool = True) -> Program:
     """x to logits and loss, or what an encoder ends with."""
     b = Builder({"T": seq, "D": arch.d_model, "V": arch.vocab}, norm_weights=arch.norm_weights)
     streams = arch.stack[0].streams
@@ -323,6 +385,10 @@ def _head(arch: Architecture, seq: int) -> Program:
     table = b.weight("embedding" if arch.tied else "lm_head", "V", narrow)
     logits = b.einsum("lm_head", (y, table), b.array("logits", "B", "T", "V", dtype="fp32"), "head")
     bias = (b.weight("lm_head_bias", "V"),) if arch.head_bias else ()
+    if not loss:
+        if bias:
+            b.map("lm_head_bias", (logits, *bias), b.array("logits_biased", "B", "T", "V", dtype="fp32"), "head", 1.0)
+        return b.program("head")
     b.op("loss", "loss", (logits, *bias), b.array("loss", "B", "T", dtype="fp32"), "head", 5.0)
     return b.program("head")
 

@@ -11,16 +11,27 @@ from rooftop.errors import InputError
 from rooftop.transformer._fields import Fields
 
 #: A parameter's name in a checkpoint for each part of a model that a quantiser may leave alone.
-_NAMES = {
+_NAMES: dict[str, tuple[str, ...]] = {
     "embedding": ("model.embed_tokens", "embed"),
     "head": ("lm_head", "head"),
     "router": ("model.layers.9.mlp.gate", "model.layers.9.mlp.router", "model.layers.9.block_sparse_moe.gate"),
     "attention": ("model.layers.9.self_attn.q_proj", "layers.9.attn.wq", "backbone.layers.9.mixer.q_proj"),
     "recurrence": ("model.layers.9.linear_attn.in_proj_qkv", "backbone.layers.9.mixer.in_proj"),
     "mlp": ("model.layers.9.mlp.down_proj", "model.layers.9.mlp.up_proj"),
-    "experts": ("model.layers.9.mlp.experts.9.up_proj", "layers.9.ffn.experts.9.w1", "model.layers.9.block_sparse_moe.experts.9.w1"),
-    "shared_experts": ("model.layers.9.mlp.shared_experts.up_proj", "model.layers.9.mlp.shared_expert.up_proj", "layers.9.ffn.shared_experts.w1"),
+    "experts": (
+        "model.layers.9.mlp.experts.9.up_proj", "layers.9.ffn.experts.9.w1", "model.layers.9.block_sparse_moe.experts.9.w1",
+    ),
+    "shared_experts": (
+        "model.layers.9.mlp.shared_experts.up_proj", "model.layers.9.mlp.shared_expert.up_proj",
+        "layers.9.ffn.shared_experts.w1",
+    ),
 }  # fmt: skip
+
+#: Where a family calls a part otherwise.
+_OTHERWISE: dict[str, dict[str, tuple[str, ...]]] = {
+    "gemma4_text": {"experts": ("model.layers.9.experts.9.up_proj",)},
+    "kimi_linear": {"recurrence": _NAMES["attention"]},
+}
 
 
 def formats(f: Fields, layers: int) -> tuple[str, tuple[tuple[str, float], ...]]:
@@ -35,7 +46,7 @@ def formats(f: Fields, layers: int) -> tuple[str, tuple[tuple[str, float], ...]]
     method = q.word("quant_method", default="")
     name, bits = _bits(q, config, method)
     skipped = _patterns(config, layers)
-    names = _NAMES | ({"experts": ("model.layers.9.experts.9.up_proj",)} if f.family.startswith("gemma4") else {})
+    names = _NAMES | _OTHERWISE.get(f.family, {})
     parts = {
         part: bits.get(part, bits.get("", 0.0))
         for part in ("attention", "recurrence", "mlp", "experts", "shared_experts")

@@ -32,10 +32,12 @@ def delta_net(b: Builder, spec: DeltaNet, y: str) -> str:
         decay = b.matmul("recurrence.decay", y, b.weight("w_decay", "D", k, g), "decay", (k, g), PART)
         bias = b.weight("decay_bias", k, g)
     chunk, key, value = spec.chunk, spec.head_dim, spec.v_head_dim
-    flops = 6.0 * key + chunk / 2 * (4 * key + 2 * (key + value) + 2 * value) / value
-    o = b.op(
-        "recurrence.scan", "scan", (q, keys, v, beta, decay, log, bias), b.array("o", "B", "T", k, g, hv), PART, flops
-    )
+    flops = 6.0 * key
+    if not b.context:
+        flops += chunk / 2 * (4 * key + 2 * (key + value) + 2 * value) / value
+    inputs = (keys, v, beta, decay, log, bias)
+    state = b.state("recurrence.state", inputs, (k, g, h, hv), PART, 4.0)
+    o = _scan(b, (q, *inputs, *state), b.array("o", "B", "T", k, g, hv), flops)
     if spec.gate_rank:
         rank = b.axis("Qg", spec.gate_rank)
         z0 = b.matmul("recurrence.gate_down", y, b.weight("w_z_down", "D", rank), "z_low", (rank,), PART)
@@ -46,7 +48,6 @@ def delta_net(b: Builder, spec: DeltaNet, y: str) -> str:
         "recurrence.norm", (o, z, b.weight("recurrence_norm_o", hv)), b.array("o_gated", "B", "T", k, g, hv), PART, 8.0
     )
     b.caches += [
-        Cache("state", (k, g, h, hv), fixed=True, dtype="fp32"),
         Cache("q conv", (k, h, _taps(b, spec.conv)), fixed=True), Cache("k conv", (k, h, "taps"), fixed=True),
         Cache("v conv", (k, g, hv, "taps"), fixed=True),
     ]  # fmt: skip
@@ -63,6 +64,12 @@ def _convolved(
         more += (b.weight(f"conv_{name}", *axes, b.axis("conv", width)),)
         more += (b.weight(f"conv_{name}_bias", *axes),) if bias else ()
     return b.map(f"recurrence.conv_{name}", (x, *more), b.array(name, "B", "T", *axes), PART, 2.0 * width + 4)
+
+
+def _scan(b: Builder, inputs: tuple[str, ...], output: str, flops: float) -> str:
+    """The recurrence along T; while a token is generated, one step of it in the kernel that updates the state."""
+    fused = "recurrence" if b.context else None
+    return b.op("recurrence.scan", "scan", inputs, output, PART, flops, fused)
 
 
 def _taps(b: Builder, width: int) -> str:
@@ -85,10 +92,11 @@ def mamba2(b: Builder, spec: Mamba2, y: str) -> str:
     dt = b.matmul("recurrence.dt", y, b.weight("w_dt", "D", k, g), "dt", (k, g), PART)
     more = tuple(b.weight(name, k, g) for name in ("a_log", "skip", "dt_bias"))
     group = spec.heads // spec.groups * spec.head_dim
-    flops = 4.0 * spec.state + spec.chunk * (1 + spec.state / group)
-    o = b.op(
-        "recurrence.scan", "scan", (u, state_in, state_out, dt, *more), b.array("o", "B", "T", k, g, h), PART, flops
-    )
+    flops = 4.0 * spec.state
+    if not b.context:
+        flops += spec.chunk * (1 + spec.state / group)
+    state = b.state("recurrence.state", (u, state_in, dt, *more), (k, g, h, n), PART, 3.0)
+    o = _scan(b, (u, state_in, state_out, dt, *more, *state), b.array("o", "B", "T", k, g, h), flops)
     gate = (b.weight("b_z", k, g, h), b.weight("b_dt", k, g)) if spec.bias else ()
     gated = b.map(
         "recurrence.norm", (o, z, b.weight("recurrence_norm_o", k, g, h), *gate), b.array("o_gated", "B", "T", k, g, h),
@@ -96,7 +104,7 @@ def mamba2(b: Builder, spec: Mamba2, y: str) -> str:
     )  # fmt: skip
     taps = _taps(b, spec.conv)
     b.caches += [
-        Cache("state", (k, g, h, n), fixed=True, dtype="fp32"), Cache("u conv", (k, g, h, taps), fixed=True),
+         Cache("u conv", (k, g, h, taps), fixed=True),
         Cache("b conv", (k, n, taps), fixed=True), Cache("c conv", (k, n, taps), fixed=True),
     ]  # fmt: skip
     if spec.bias:
@@ -122,18 +130,12 @@ def mamba1(b: Builder, spec: Mamba1, y: str) -> str:
         states = b.map("recurrence.bc_norm", (states, b.weight("bc_norm", *both)), scaled, PART, 4.0)
     dt = b.matmul("recurrence.dt", low, b.weight("w_dt", rank, f), "dt", (f,), PART)
     more = (b.weight("dt_bias", f), b.weight("a_log", f, n), b.weight("skip", f))
-    o = b.op(
-        "recurrence.scan",
-        "scan",
-        (u, states, dt, *more),
-        b.array("o", "B", "T", f),
-        PART,
-        6.0 * spec.state,
-    )
+    state = b.state("recurrence.state", (u, states, dt, *more), (f, n), PART, 3.0)
+    o = _scan(b, (u, states, dt, *more, *state), b.array("o", "B", "T", f), 6.0 * spec.state)
     bias = (b.weight("b_z", f),) if spec.bias else ()
     gated = b.map("recurrence.gating", (o, z, *bias), b.array("o_gated", "B", "T", f), PART, 4.0)
     taps = _taps(b, spec.conv)
-    b.caches += [Cache("state", (f, n), fixed=True, dtype="fp32"), Cache("u conv", (f, taps), fixed=True)]
+    b.caches += [Cache("u conv", (f, taps), fixed=True)]
     if spec.bias:
         b.late_bias("b_o", "D")
     return b.einsum("recurrence.o", (gated, b.weight("w_o", f, "D")), b.residual("recurrence_out"), PART)

@@ -47,7 +47,8 @@ def _qwen(v: Fields) -> Tower:
     )
     merge: tuple[Projection, ...] = (Projection("merge", merged, merged, norm=d), Projection("project", merged, out))
     if deep:
-        merge += (Projection("merge deep", merged, merged, norm=merged, count=deep), Projection("project deep", merged, out, count=deep))  # fmt: skip
+        merge += (Projection("merge deep", merged, merged, norm=merged, count=deep),)
+        merge += (Projection("project deep", merged, out, count=deep),)
     positions = v.integer("num_position_embeddings", default=0, least=0)
     patch = (
         v.integer("in_channels", default=3) * v.integer("temporal_patch_size", default=2) * v.integer("patch_size") ** 2

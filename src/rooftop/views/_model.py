@@ -185,7 +185,7 @@ def _mixer_text(mixer: object) -> str:
             extras = [
                 text for there, text in (
                     (mixer.qk_norm, "QK-norm"), (mixer.bias, "biases"), (mixer.sinks, "sinks"), (mixer.gate, "output gate"),
-                    (mixer.values == "keys", "values are keys"), (mixer.indexer, "chosen keys"), (not mixer.causal, "not causal"),
+                    (mixer.values == "keys", "values are keys"), (mixer.indexer, "chosen keys"), (not mixer.causal, "both directions"),
                 ) if there
             ]  # fmt: skip
             sizes = f"N={mixer.heads} heads, K={mixer.kv_heads} KV heads of H={mixer.head_dim}"

@@ -102,7 +102,7 @@ def answer_text(answer: Answer) -> RenderableType:
     if answer.alternatives:
         parts.append(_runners_up(answer))
     parts.append(lines("Assumptions", answer.assumptions))
-    if answer.outcome is not None:
+    if answer.outcome is not None and answer.outcome.plans > 1:
         o = answer.outcome
         parts.append(
             f"searched {o.plans:,} plans in {o.seconds:.2f} s; all that were not evaluated have a lower bound above the plans shown"
