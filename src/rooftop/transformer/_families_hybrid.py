@@ -20,11 +20,20 @@ from rooftop.transformer._layers import (
     MoE,
 )
 
+#: What newer versions of the library that saves a config call these kinds of layers.
+SAVED = {"linear_attention": "mamba", "full_attention": "attention"}
+
 
 def kimi_linear(f: Fields) -> Read:
     """Kimi Linear and Kimi K3: delta-rule layers with a decay for each channel, and latent attention in some layers."""
     layers, d_model = f.integer("num_hidden_layers"), f.integer("hidden_size")
-    config = f.object("linear_attn_config")
+    config, named = f.object("linear_attn_config"), f.kinds("layer_types", layers, tuple(SAVED))
+    if config is None and named is not None:  # as newer versions of the library save it
+        config = {
+            "full_attn_layers": [i + 1 for i, kind in enumerate(named) if kind == "full_attention"],
+            "num_heads": f.integer("linear_num_heads"), "head_dim": f.integer("linear_head_dim"),
+            "short_conv_kernel_size": f.integer("linear_conv_kernel_dim", default=4),
+        }  # fmt: skip
     if config is None:
         raise InputError(
             f"{f.where}: linear_attn_config is missing; a kimi_linear config needs it", field="linear_attn_config"
@@ -68,7 +77,7 @@ def nemotron_h(f: Fields) -> Read:
     listed = f.find("layers_block_type", "layer_types")[1]
     names = {"M": "mamba", "-": "mlp", "*": "attention", "E": "moe"}
     if isinstance(listed, list):
-        kinds = [str(k)[:20] for k in listed]
+        kinds = [SAVED.get(str(k), str(k)[:20]) for k in listed]
     else:
         pattern = f.word("hybrid_override_pattern")
         kinds = [names.get(letter, letter) for letter in pattern]
@@ -156,7 +165,7 @@ def nemotron_nas(f: Fields) -> Read:
 def granite_hybrid(f: Fields) -> Read:
     """Granite 4 hybrids: Mamba-2 or attention, then experts and a shared MLP, or an MLP alone."""
     layers, d_model = f.integer("num_hidden_layers"), f.integer("hidden_size")
-    kinds = f.kinds("layer_types", layers, ("mamba", "attention"))
+    kinds = f.kinds("layer_types", layers, ("mamba", "attention", *SAVED))
     if kinds is None:
         raise InputError(
             f"{f.where}: layer_types is missing; it names mamba or attention for each layer", field="layer_types"
@@ -187,7 +196,7 @@ def granite_hybrid(f: Fields) -> Read:
         )
     return {
         "d_model": d_model, "vocab": f.integer("vocab_size"), "tied": f.flag("tie_word_embeddings"),
-        "stack": tuple(Layer(mamba if kind == "mamba" else attention, part) for kind in kinds),
+        "stack": tuple(Layer(mamba if SAVED.get(kind, kind) == "mamba" else attention, part) for kind in kinds),
         "max_seq": f.integer("max_position_embeddings", default=131072),
     }  # fmt: skip
 

@@ -79,13 +79,32 @@ def _without(f: Fields, *names: str) -> Fields:
     return inner
 
 
+def _rates(f: Fields, layers: int) -> tuple[int, ...] | None:
+    """Tokens of a compressed entry in each layer, as newer versions of the library save them: kinds, and a rate of each."""
+    config = f.object("compress_rates")
+    if not config:
+        return None
+    rates = f.inside("compress_rates", config)
+    known = {"sliding_attention": 0}
+    known |= {
+        k: rates.integer(k) for k in ("compressed_sparse_attention", "heavily_compressed_attention") if k in config
+    }
+    named = f.kinds("layer_types", layers, tuple(known))
+    return tuple(known[kind] for kind in named) if named is not None else None
+
+
 def deepseek_v4(f: Fields) -> Read:
     """DeepSeek-V4: a window and compressed entries in each layer, parallel residual streams, experts in all layers."""
     layers = f.integer("num_hidden_layers")
-    ratios = f.integers("compress_ratios")
+    ratios = f.integers("compress_ratios") or _rates(f, layers)
     if ratios is None or len(ratios) < layers:
         raise InputError(f"{f.where}: compress_ratios must list at least {layers} numbers", field="compress_ratios")
-    hashed = f.integer("num_hash_layers", default=0, least=0)
+    parts = f.kinds("mlp_layer_types", layers, ("moe", "hash_moe")) or ()
+    hashed = f.integer("num_hash_layers", default=0, least=0) or parts.count("hash_moe")
+    if "hash_moe" in parts[hashed:]:
+        raise InputError(
+            f"{f.where}: mlp_layer_types has hash_moe after moe, which is not modelled", field="mlp_layer_types"
+        )
     moe = mixture_of_experts(f, Traits(moe=True, router_weights=1))
     f.find("hc_sinkhorn_iters", "hc_eps", "compress_rope_theta", "num_key_value_heads", "qk_rope_head_dim")
 
