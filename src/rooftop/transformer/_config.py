@@ -67,7 +67,7 @@ def from_config(data: Mapping[str, Any], *, name: str, where: str = "config", **
         raise InputError(f"{where}: model_type is missing; it names the family, such as llama", field="model_type")
     outer = Fields(data, where, family)
     f, kind = outer, family
-    if family in ("gemma3", "gemma4", "llama4") or ("text_config" in data and "hidden_size" not in data):
+    if family in ("gemma3", "gemma4", "llama4", "paligemma") or ("text_config" in data and "hidden_size" not in data):
         inner = outer.object("text_config")
         if inner is None:
             raise InputError(

@@ -88,7 +88,7 @@ TRAITS: dict[str, Traits] = {
     "granite": T(), "granitemoe": T(moe=True), "stablelm": T(norm_weights=2, biased="qkv"),
     "starcoder2": replace(_GPT, tied=True, window="all"),
     "cohere": T(tied=True, parallel="one"), "cohere2": T(tied=True, parallel="one", window="pattern", pattern=4),
-    "glm": T(biased="qkv"), "glm4": T(norms="both", biased="qkv"),
+    "glm": T(biased="qkv"), "glm4": T(norms="both", biased="qkv"), "glm4v_text": T(norms="both", bias="qkv", biased="qkv"),
     "nemotron": T(norm_weights=2, gated=False),
     "gpt2": replace(_GPT, tied=True, positions=True, width=4), "gpt_neox": replace(_GPT, parallel="two"),
     "gptj": T(norm_weights=2, gated=False, mlp_bias=True, parallel="one", head_bias=True, width=4),
@@ -124,7 +124,7 @@ TRAITS: dict[str, Traits] = {
     "afmoe": T(moe=True, norms="both", qk_norm="head", router_weights=1, output_gate="full", window="pattern", pattern=4),
     "dots1": T(moe=True, qk_norm="head", router_weights=1, window="late"), "minicpm3": T(tied=True, latent=True),
     "apertus": T(gated=False, qk_norm="head", activation_weights=2), "granitemoeshared": T(moe=True),
-    "solar_open": T(moe=True, router_weights=1), "ministral3": T(window="all"), "vaultgemma": T(tied=True),
+    "solar_open": T(moe=True, biased="qkv", router_weights=1), "ministral3": T(window="all"), "vaultgemma": T(tied=True),
     "glm4_moe_lite": T(moe=True, latent=True, router_weights=1), "internlm3": T(), "cwm": T(),
 }  # fmt: skip
 

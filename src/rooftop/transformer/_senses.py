@@ -25,6 +25,13 @@ def towers(f: Fields, family: str, d_model: int) -> tuple[Tower, ...]:
         return (_qwen_gated(v),)
     if family == "mistral3":
         return (_pixtral(v, d_model),)
+    if family == "paligemma":
+        return (_siglip(v, d_model, (Projection("project", v.integer("hidden_size", default=1152), d_model),)),)
+    if family in ("idefics3", "smolvlm"):
+        wide = v.integer("hidden_size", default=1152) * f.integer("scale_factor", default=2) ** 2
+        return (_siglip(v, d_model, (Projection("project", wide, d_model, bias=False),)),)
+    if family in ("glm4v", "glm46v"):
+        return (_glm(v),)
     if family.startswith("gemma3"):
         return (_siglip(v, d_model),)
     if family == "gemma4":
@@ -148,7 +155,7 @@ def _pixtral(v: Fields, d_model: int) -> Tower:
     )  # fmt: skip
 
 
-def _siglip(v: Fields, d_model: int) -> Tower:
+def _siglip(v: Fields, d_model: int, projections: tuple[Projection, ...] = ()) -> Tower:
     d, heads = v.integer("hidden_size", default=1152), v.integer("num_attention_heads", default=16)
     patch, image = v.integer("patch_size", default=14), v.integer("image_size", default=896)
     layer = Layer(
@@ -159,7 +166,27 @@ def _siglip(v: Fields, d_model: int) -> Tower:
     projection = Projection("project", d, d_model, bias=False, norm=d, norm_weights=1)
     return Tower(
         "vision", d, (layer,) * min(1000, v.integer("num_hidden_layers", default=27)), 3 * patch**2, places, positions=places,
-        norms_at_ends=1, projections=(projection,),
+        norms_at_ends=1, projections=projections or (projection,),
+    )  # fmt: skip
+
+
+def _glm(v: Fields) -> Tower:
+    """GLM-4.1V: gated MLPs as wide as the output, a convolution that merges four patches, a gated MLP at the end."""
+    d, heads, out = v.integer("hidden_size"), v.integer("num_heads"), v.integer("out_hidden_size")
+    bias = "qkv" if v.flag("attention_bias") else ""
+    layer = Layer(Attention(heads, heads, d // heads, causal=False, bias=bias), MLP(out))
+    patch = (
+        v.integer("in_channels", default=3) * v.integer("temporal_patch_size", default=2) * v.integer("patch_size") ** 2
+    )
+    places = (v.integer("image_size") // v.integer("patch_size")) ** 2
+    width = v.integer("intermediate_size")
+    return Tower(
+        "vision", d, (layer,) * min(1000, v.integer("depth")), patch, places, positions=places, norm_weights=1, norms_at_ends=2,
+        projections=(
+            Projection("downsample", d * v.integer("spatial_merge_size", default=2) ** 2, out),
+            Projection("project", out, out, bias=False, norm=out, norm_weights=2),
+            Projection("widen", out, width, bias=False, count=2), Projection("narrow", width, out, bias=False),
+        ),
     )  # fmt: skip
 
 
