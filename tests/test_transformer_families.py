@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rooftop.errors import InputError
-from rooftop.transformer import families, from_config, parameters, programs
+from rooftop.transformer import families, from_config, kv_bytes_per_token, kv_cache_bytes, parameters, programs
 
 #: What Transformers 5.24 builds from the configuration that it has for each family, and from variations of it (the second
 #: word names what varies); of the fields those that matter.
@@ -50,3 +50,18 @@ def test_an_unknown_family_whose_mlp_may_have_two_matrices_is_refused(act):
     assert error.value.field == "hidden_act"
     read = from_config(config | {"hidden_act": "silu"}, name="m")
     assert any("not known" in note for note in read.notes)
+
+
+def test_short_convolutions_keep_a_few_taps_and_no_keys():
+    """LFM2-8B-A1B in small: the first two layers are dense; the library holds the router's corrections apart."""
+    config = {
+        "model_type": "lfm2_moe", "vocab_size": 65536, "hidden_size": 2048, "intermediate_size": 7168, "moe_intermediate_size": 1792,
+        "num_hidden_layers": 4, "num_attention_heads": 32, "num_key_value_heads": 8, "conv_L_cache": 3, "num_dense_layers": 2,
+        "num_experts_per_tok": 4, "num_experts": 32, "layer_types": ["conv", "conv", "full_attention", "conv"],
+    }  # fmt: skip
+    model = from_config(config, name="m")
+    assert parameters(model).total == 987_926_656 + 2 * 32
+    assert kv_bytes_per_token(model) == 2 * 2 * 8 * 64
+    assert kv_cache_bytes(model, 1024) - 1024 * kv_bytes_per_token(model) == 3 * 2 * 2048 * 2
+    bias = parameters(from_config(config | {"conv_bias": True}, name="m")).total
+    assert bias - parameters(model).total == 3 * (3 * 2048 + 2048 + 2048)

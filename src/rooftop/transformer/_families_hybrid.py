@@ -18,6 +18,7 @@ from rooftop.transformer._layers import (
     Mamba2,
     Mixer,
     MoE,
+    ShortConvolution,
 )
 
 #: What newer versions of the library that saves a config call these kinds of layers.
@@ -299,7 +300,43 @@ def _divides(f: Fields, groups: int, heads: int) -> None:
         raise InputError(f"{f.where}: {groups} groups do not divide {heads} heads of Mamba", field="n_groups")
 
 
+def lfm2(f: Fields) -> Read:
+    """LFM2: gated short convolutions, attention with normalised queries and keys in some layers; experts in the larger ones."""
+    layers, d_model = f.integer("num_hidden_layers"), f.integer("hidden_size")
+    named = f.kinds("layer_types", layers, ("conv", "full_attention"))
+    listed = f.integers("full_attn_idxs") or ()
+    kinds = named or tuple("full_attention" if i in listed else "conv" for i in range(min(layers, 10_001)))
+    heads = f.integer("num_attention_heads")
+    attention = Attention(
+        heads, f.integer("num_key_value_heads", default=heads), f.integer("head_dim", default=d_model // heads), qk_norm="head"
+    )  # fmt: skip
+    f.find(
+        "conv_dim", "conv_dim_out", "conv_use_xavier_init", "use_pos_enc", "block_dim", "block_use_swiglu", "num_heads"
+    )
+    conv = ShortConvolution(d_model, f.integer("conv_L_cache", default=3), f.flag("conv_bias"))
+    width = f.integer("block_ff_dim", "intermediate_size")
+    if f.flag("block_auto_adjust_ff_dim", default=f.family == "lfm2"):
+        # two thirds, times a factor, up to a multiple (as the library's code has it)
+        width = int(f.number("block_ffn_dim_multiplier", 1.0) * int(2 * width / 3))
+        multiple = f.integer("block_multiple_of", default=256)
+        width += -width % multiple
+    part: FeedForward = MLP(width)
+    first = layers
+    if f.family == "lfm2_moe":
+        correction = int(f.flag("use_expert_bias", default=True))
+        part = mixture_of_experts(f, Traits(moe=True, router_weights=correction))
+        first = f.integer("num_dense_layers", default=2, least=0)
+    return {
+        "d_model": d_model, "vocab": f.integer("vocab_size"), "tied": f.flag("tie_word_embeddings", "tie_embedding", default=True),
+        "stack": tuple(
+            Layer(attention if kind == "full_attention" else conv, MLP(width) if i < first else part) for i, kind in enumerate(kinds)
+        ),
+        "max_seq": f.integer("max_position_embeddings", default=128000),
+    }  # fmt: skip
+
+
 HYBRIDS: dict[str, Reader] = {
     "kimi_linear": kimi_linear, "nemotron_h": nemotron_h, "nemotron-nas": nemotron_nas, "granitemoehybrid": granite_hybrid,
     "jamba": jamba, "mamba": mamba, "falcon_mamba": mamba, "mamba2": mamba2, "bamba": bamba,
+    "lfm2": lfm2, "lfm2_moe": lfm2,
 }  # fmt: skip
