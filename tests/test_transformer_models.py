@@ -318,11 +318,13 @@ def test_a_tower_is_counted_and_not_met_by_text():
     assert flops_per_token(model, 4096) == flops_per_token(architecture("qwen3-8b"), 4096)
 
 
-def test_an_uneven_load_costs_more_flops_and_no_parameters():
+def test_an_uneven_load_has_more_slots_and_neither_parameters_nor_useful_flops():
     model = architecture("qwen3-30b-a3b")
     worse = with_capacity(model, 1.5)
     assert parameters(worse) == parameters(model)
-    assert flops_per_token(worse, 64).parts["experts"] == 1.5 * flops_per_token(model, 64).parts["experts"]
+    assert flops_per_token(worse, 64) == flops_per_token(model, 64)
+    slots = [programs(m, 64).blocks[0].program.axes["C"] for m in (model, worse)]
+    assert slots[1] == 1.5 * slots[0]
     with pytest.raises(InputError, match="capacity factor"):
         with_capacity(model, 0)
 

@@ -29,6 +29,7 @@ from rooftop.transformer._layers import (
     Mamba2,
     MoE,
     Projection,
+    ShortConvolution,
     Tower,
 )
 from rooftop.transformer._program import Block, Programs, attended, generation, programs
@@ -53,6 +54,7 @@ __all__ = [
     "Parameters",
     "Programs",
     "Projection",
+    "ShortConvolution",
     "Tower",
     "absorbed",
     "architecture",

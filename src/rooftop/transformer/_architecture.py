@@ -150,6 +150,10 @@ def with_capacity(arch: Architecture, factor: float) -> Architecture:
         raise InputError(
             f"a capacity factor of {factor:g}; give a number above 0, such as 1.25", field="capacity_factor"
         )
+    if arch.experts is None:
+        raise InputError(
+            f"{arch.name} has no experts that a capacity factor could be of; leave it out", field="capacity_factor"
+        )
     return _changed(arch, lambda part: replace(part, capacity_factor=factor) if isinstance(part, MoE) else part)
 
 

@@ -26,6 +26,7 @@ _CHANGES = (
     "num_nextn_predict_layers", "cross_attention", "num_kv_shared_layers", "hidden_size_per_layer_input", "parallel_attn",
     "sparse_attention_config", "linear_attn_config", "hc_mult", "compress_ratios", "block_configs", "altup_num_inputs",
     "attention_bias", "mlp_bias", "is_encoder_decoder", "layer_types", "attention_chunk_size", "add_bias_linear",
+    "use_bias",
 )  # fmt: skip
 
 
@@ -66,7 +67,7 @@ def from_config(data: Mapping[str, Any], *, name: str, where: str = "config", **
         raise InputError(f"{where}: model_type is missing; it names the family, such as llama", field="model_type")
     outer = Fields(data, where, family)
     f, kind = outer, family
-    if family in ("gemma3", "gemma4", "llama4") or ("text_config" in data and "hidden_size" not in data):
+    if family in ("gemma3", "gemma4", "llama4", "paligemma") or ("text_config" in data and "hidden_size" not in data):
         inner = outer.object("text_config")
         if inner is None:
             raise InputError(
@@ -79,6 +80,8 @@ def from_config(data: Mapping[str, Any], *, name: str, where: str = "config", **
         f = Fields(merged, f"{where}: text_config", kind)
         f.notes = outer.notes
     read = reader(kind)
+    if read is None:
+        _gated_activation(f)
     fields = read(f) if read else decoder(f, Traits(unknown=True))
     label, bits = formats(f, len(fields["stack"]))
     fields["towers"] = towers(outer, family, fields["d_model"])
@@ -91,6 +94,17 @@ def from_config(data: Mapping[str, Any], *, name: str, where: str = "config", **
         name=name, family=family, source=known.pop("source", where), quantization=label, formats=bits,
         notes=tuple(f"{name}: {note}" for note in dict.fromkeys(notes)), **fields, **known,
     )  # fmt: skip
+
+
+def _gated_activation(f: Fields) -> None:
+    """Refuse a family that is not known if its activation leaves open whether its MLPs have two matrices or three."""
+    name = f.word("hidden_act", "hidden_activation", "activation_function", default="silu")
+    if name not in ("silu", "swish", "swiglu"):
+        raise InputError(
+            f"{f.where}: the family {f.family[:40]!r}{nearest(f.family, families())} is not known, and hidden_act = {name[:40]} does"
+            " not say whether its MLPs are gated; give a model of a known family, or numbers",
+            field="hidden_act",
+        )
 
 
 def _account(outer: Fields, f: Fields, kind: str, family: str, *, exact: bool, where: str) -> list[str]:

@@ -84,7 +84,8 @@ class Flops:
 
     `matmul` are matmuls with weights; `attention` the products of queries, keys and values (and of an indexer), counted
     exactly for causal attention (T+1 of 2T points; a window or a choice of keys cuts further), `attention_book` by the
-    book's convention, every point; `scan` recurrences. `parts` holds all but the convention.
+    book's convention, every point; `scan` recurrences. `parts` holds all but the convention. Slots of experts that stay
+    empty do not count.
     """
 
     matmul: float
@@ -106,7 +107,7 @@ def flops_per_token(arch: Architecture, seq: int) -> Flops:
     parts: dict[str, float] = {}
     for program, count in programs(arch, seq).every:
         for op in program.ops:
-            points = count * _points(program, op) / seq
+            points = count * _points(program, op) / seq / _spare(program, op, arch)
             if op.kind == "scan":
                 work = op.flops * points
                 scan += work
@@ -121,6 +122,13 @@ def flops_per_token(arch: Architecture, seq: int) -> Flops:
                 continue
             parts[op.part] = parts.get(op.part, 0.0) + work
     return Flops(matmul, attention, whole, scan, parts)
+
+
+def _spare(program: Program, op: Op, arch: Architecture) -> float:
+    """Slots of experts for each token that takes one: work on slots that stay empty is of no use to a token."""
+    spec = arch.experts
+    empty = spec is not None and any("C" in program.array(name).axes for name in op.inputs)
+    return spec.capacity_factor if spec is not None and empty else 1.0
 
 
 def _points(program: Program, op: Op) -> float:
@@ -173,7 +181,17 @@ def kv_cache_bytes(arch: Architecture, seq: int, dtype: str = "bf16") -> float:
 
 
 def weight_bytes(arch: Architecture, dtype: str = "bf16") -> dict[str, float]:
-    """Bytes of the stored weights by part: as the checkpoint has them quantised, the rest in `dtype`."""
-    formats = dict(arch.formats)
+    """Bytes of the stored weights by part: as the checkpoint has them quantised, the rest in `dtype`.
+
+    Layers that predict further ahead are stored part by part like those of the stack.
+    """
+    formats, plain = dict(arch.formats), 8 * dtype_bytes(dtype)
     count = parameters(arch)
-    return {part: n * formats.get(part, 8 * dtype_bytes(dtype)) / 8 for part, n in (count.parts | count.beside).items()}
+    stored = {part: n * formats.get(part, plain) / 8 for part, n in count.parts.items()}
+    beside = 0.0
+    for block in programs(arch, 1024).extra:
+        part_of = {name: op.part for op in block.program.ops for name in op.inputs}
+        for weight in block.program.weights:
+            size = block.count * weight_size(block.program, weight.axes)
+            beside += size * formats.get(part_of[weight.name], plain) / 8
+    return stored | ({name: beside for name in count.beside})

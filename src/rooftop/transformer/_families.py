@@ -27,7 +27,7 @@ from rooftop.transformer._layers import (
 #: What `layer_types` may name.
 LAYER_TYPES = (
     "full_attention", "sliding_attention", "chunked_attention", "linear_attention", "deepseek_sparse_attention",
-    "attention",
+    "indexed_attention", "attention",
 )  # fmt: skip
 #: Fields of the architecture that a reader returns, beside its stack.
 Read = dict[str, Any]
@@ -66,6 +66,7 @@ class Traits:
     latent: bool = False
     unknown: bool = False  # a family that is not known may have anything that has a familiar name
     note: str = ""
+    activation_weights: int = 0  # learned scalars of an MLP's activation
     width: int = 0  # d_ff as a multiple of d_model where no field says so
     extra: bool = True
 
@@ -80,18 +81,18 @@ TRAITS: dict[str, Traits] = {
     "gemma": T(tied=True), "gemma2": T(tied=True, norms="both", window="even"),
     "gemma3": T(tied=True, norms="both", window="pattern", qk_norm="head"),
     "gemma3_text": T(tied=True, norms="both", window="pattern", qk_norm="head"),
-    "phi3": T(window="all"), "smollm3": T(tied=True), "seed_oss": T(), "ernie4_5": T(tied=True), "exaone": T(), "internlm2": T(),
+    "phi3": T(window="all"), "smollm3": T(tied=True), "seed_oss": T(biased="qkv"), "ernie4_5": T(tied=True), "exaone": T(), "internlm2": T(),
     "olmo": T(norm_weights=0), "olmo2": T(norms="post", qk_norm="full"),
     "olmo3": T(norms="post", qk_norm="full", window="pattern", pattern=4),
     "olmoe": T(moe=True, qk_norm="full"),
-    "granite": T(), "granitemoe": T(moe=True), "stablelm": T(norm_weights=2),
+    "granite": T(), "granitemoe": T(moe=True), "stablelm": T(norm_weights=2, biased="qkv"),
     "starcoder2": replace(_GPT, tied=True, window="all"),
     "cohere": T(tied=True, parallel="one"), "cohere2": T(tied=True, parallel="one", window="pattern", pattern=4),
-    "glm": T(biased="qkv"), "glm4": T(norms="both", biased="qkv"),
+    "glm": T(biased="qkv"), "glm4": T(norms="both", biased="qkv"), "glm4v_text": T(norms="both", bias="qkv", biased="qkv"),
     "nemotron": T(norm_weights=2, gated=False),
     "gpt2": replace(_GPT, tied=True, positions=True, width=4), "gpt_neox": replace(_GPT, parallel="two"),
     "gptj": T(norm_weights=2, gated=False, mlp_bias=True, parallel="one", head_bias=True, width=4),
-    "phi": replace(_GPT, parallel="one", head_bias=True),
+    "phi": replace(_GPT, parallel="one", head_bias=True, qk_norm_weights=2),
     "bloom": replace(_GPT, tied=True, embed_norm=True, width=4),
     "mpt": T(gated=False, tied=True, width=4),
     "mixtral": T(moe=True, window="all"), "phimoe": T(moe=True, norm_weights=2, bias="qkvo", head_bias=True, window="all"),
@@ -106,10 +107,25 @@ TRAITS: dict[str, Traits] = {
     "deepseek_v2": replace(_LATENT, router_weights=0), "deepseek_v3": _LATENT, "deepseek_v32": _LATENT, "kimi_k2": _LATENT,
     "glm_moe_dsa": _LATENT,
     "glm4_moe": T(moe=True, biased="qkv", router_weights=1), "ernie4_5_moe": T(moe=True, tied=True, router_weights=1),
-    "minimax_m2": T(moe=True, router_weights=1), "minimax_m3": T(moe=True, router_weights=1),
+    "minimax_m2": T(moe=True, qk_norm="full", router_weights=1, extra=False), "minimax_m3": T(moe=True, router_weights=1),
     "mimo_v2_flash": T(moe=True, router_weights=1),
     "step3p7": T(moe=True, router_weights=1, note=_UNCONFIRMED),
     "hunyuan_v1_moe": T(moe=True, qk_norm="head"), "bailing_moe": T(moe=True),
+    "qwen2_vl": T(bias="qkv", biased="qkv", window="late"), "qwen2_vl_text": T(bias="qkv", biased="qkv", window="late"),
+    "qwen2_5_vl_text": T(bias="qkv", biased="qkv", window="late"),
+    "exaone4": T(norms="post", qk_norm="head", window="pattern", pattern=4),
+    "exaone_moe": T(moe=True, qk_norm="head", router_weights=1, window="pattern", pattern=4),
+    "flex_olmo": T(moe=True, norms="post", qk_norm="full"),
+    "hunyuan_v1_dense": T(qk_norm="head"), "hy_v3": T(moe=True, qk_norm="head", router_weights=1),
+    "arcee": T(gated=False), "nanochat": T(gated=False, norm_weights=0), "helium": T(biased="qkv"),
+    "persimmon": T(bias="qkvo", norm_weights=2, gated=False, mlp_bias=True, qk_norm="head", qk_norm_weights=2),
+    "gpt_bigcode": replace(_GPT, tied=True, positions=True, width=4),
+    "codegen": T(norm_weights=2, gated=False, mlp_bias=True, parallel="one", head_bias=True, width=4),
+    "afmoe": T(moe=True, norms="both", qk_norm="head", router_weights=1, output_gate="full", window="pattern", pattern=4),
+    "dots1": T(moe=True, qk_norm="head", router_weights=1, window="late"), "minicpm3": T(tied=True, latent=True),
+    "apertus": T(gated=False, qk_norm="head", activation_weights=2), "granitemoeshared": T(moe=True),
+    "solar_open": T(moe=True, biased="qkv", router_weights=1), "ministral3": T(window="all"), "vaultgemma": T(tied=True),
+    "glm4_moe_lite": T(moe=True, latent=True, router_weights=1), "internlm3": T(), "cwm": T(),
 }  # fmt: skip
 
 
@@ -152,6 +168,10 @@ def extra_heads(f: Fields, stack: tuple[Layer, ...], traits: Traits) -> tuple[La
     if f.flag("use_mtp") and not count:
         count = f.integer("num_mtp_modules", default=0, least=0) * f.integer("mtp_transformer_layers", default=1)
     f.find("num_mtp_modules", "mtp_transformer_layers", "mtp_use_dedicated_embeddings", "mtp_loss_factor")
+    if count and not traits.extra:
+        f.notes.append(
+            f"{count} layers that predict further ahead are in the config and not in the published checkpoint"
+        )
     return (_full_indexer(stack[-1]),) * min(count, 64) if traits.extra else ()
 
 
@@ -173,7 +193,9 @@ def _kinds(f: Fields, traits: Traits, layers: int) -> tuple[str, ...]:
     """For each layer "full", or the kind of limit that it has."""
     named = f.kinds("layer_types", layers, LAYER_TYPES)
     if named is not None:
-        f.find("full_attention_interval", "sliding_window_pattern", "hybrid_layer_pattern")
+        f.find(
+            "full_attention_interval", "sliding_window_pattern", "hybrid_layer_pattern", "global_attn_every_n_layers"
+        )
         return tuple(kind.removesuffix("_attention") for kind in named)
     linear = f.integer("full_attention_interval", default=0, least=0)
     if linear:
@@ -192,7 +214,9 @@ def _kinds(f: Fields, traits: Traits, layers: int) -> tuple[str, ...]:
     if traits.window == "even":
         return tuple("full" if i % 2 else "sliding" for i in range(layers))
     if traits.window == "pattern":
-        every = f.integer("sliding_window_pattern", "_sliding_window_pattern", default=traits.pattern)
+        every = f.integer(
+            "sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers", default=traits.pattern
+        )
         return tuple("sliding" if (i + 1) % every else "full" for i in range(layers))
     if not f.flag("use_sliding_window"):
         return ("full",) * layers
@@ -226,12 +250,21 @@ def _mixer(f: Fields, traits: Traits, d_model: int, kind: str, layer: int) -> Mi
     biased = f.flag("attention_bias", "qkv_bias", "use_qkv_bias", default=bool(traits.bias))
     sinks = traits.sinks or f.flag("add_swa_attention_sink_bias" if local else "add_full_attention_sink_bias")
     f.find("add_swa_attention_sink_bias", "add_full_attention_sink_bias")
+    letters = (traits.bias or traits.biased) if biased else ""
+    if "o" not in letters and f.flag("attention_out_bias"):
+        letters += "o"
+    gated = traits.output_gate and f.flag("attn_output_gate", "attention_output_gate", default=True)
+    if gated and letters:
+        raise InputError(
+            f"{f.where}: attention_bias is set; attention with an output gate and biases is not modelled",
+            field="attention_bias",
+        )
     return Attention(
         heads, kv_heads, head_dim,
         v_head_dim=v_head_dim if v_head_dim != head_dim else 0,
         window=f.integer("sliding_window", "sliding_window_size") if kind == "sliding" else 0,
         chunk=f.integer("attention_chunk_size") if kind == "chunked" else 0,
-        bias=(traits.bias or traits.biased) if biased else "",
+        bias=letters,
         qk_norm=_qk_norm(f, traits),
         qk_norm_weights=traits.qk_norm_weights,
         sinks=sinks,
@@ -241,6 +274,9 @@ def _mixer(f: Fields, traits: Traits, d_model: int, kind: str, layer: int) -> Mi
 
 
 def _kv_heads(f: Fields, heads: int) -> int:
+    if f.family == "gpt_bigcode":  # one for all, or one for each
+        f.find("num_key_value_heads")
+        return 1 if f.flag("multi_query", default=True) else heads
     if f.find("multi_query")[1] is True and f.find("num_key_value_heads")[1] is None:
         return f.integer("multi_query_group_num", default=1)
     return f.integer("num_key_value_heads", "n_head_kv", "num_kv_heads", "multi_query_group_num", default=heads)
@@ -256,7 +292,7 @@ def _qk_norm(f: Fields, traits: Traits) -> str:
     return {
         "per_layer": "full",
         "per_head": "head",
-        "": traits.qk_norm or ("full" if f.family == "cohere" else "head"),
+        "": traits.qk_norm or ("full" if f.family in ("cohere", "stablelm") else "head"),
     }.get(kind, "head")
 
 
@@ -315,7 +351,7 @@ def _feed_forwards(f: Fields, traits: Traits, d_model: int, layers: int) -> list
             "dense_intermediate_size", "intermediate_size_mlp", "intermediate_size", "n_inner", "ffn_hidden_size", "ffn_dim",
             default=traits.width * d_model or None,
         )  # fmt: skip
-        dense = MLP(width, traits.gated, _mlp_bias(f, traits))
+        dense = MLP(width, traits.gated, _mlp_bias(f, traits), traits.activation_weights)
     mixture = mixture_of_experts(f, traits) if any(sparse) else None
     return [mixture if s else dense for s in sparse]  # type: ignore[misc]
 
@@ -342,7 +378,7 @@ def sparse_layers(f: Fields, layers: int) -> tuple[bool, ...]:
     listed = f.integers("moe_layers")
     if listed:
         return tuple(i in listed for i in range(layers))
-    first = f.integer("first_k_dense_replace", "moe_layer_start_index", default=0, least=0)
+    first = f.integer("first_k_dense_replace", "moe_layer_start_index", "num_dense_layers", default=0, least=0)
     step = f.integer(
         "interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq", "moe_layer_interval", default=1
     )
@@ -361,12 +397,16 @@ def mixture_of_experts(f: Fields, traits: Traits) -> MoE:
     width = f.integer("moe_intermediate_size", "expert_intermediate_size", "intermediate_size")
     shared = f.integer("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", default=0, least=0) * width
     alone = f.integer(
-        "shared_expert_intermediate_size", "share_expert_dim", "moe_shared_expert_intermediate_size", default=0, least=0
+        "shared_expert_intermediate_size",
+        "share_expert_dim",
+        "moe_shared_expert_intermediate_size",
+        "shared_intermediate_size",
+        default=0,
+        least=0,
     )
     if alone:
         count = f.integer("n_shared_experts", default=1, least=0) or 1
         shared = alone * (count if f.family == "step3p7" else 1)
-    f.integer("shared_intermediate_size", default=0, least=0)
     correction = traits.router_weights
     for name in ("use_routing_bias", "use_moe_router_bias", "moe_use_aux_free"):
         if f.find(name)[1] is False:

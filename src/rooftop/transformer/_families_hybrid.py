@@ -18,13 +18,23 @@ from rooftop.transformer._layers import (
     Mamba2,
     Mixer,
     MoE,
+    ShortConvolution,
 )
+
+#: What newer versions of the library that saves a config call these kinds of layers.
+SAVED = {"linear_attention": "mamba", "full_attention": "attention"}
 
 
 def kimi_linear(f: Fields) -> Read:
     """Kimi Linear and Kimi K3: delta-rule layers with a decay for each channel, and latent attention in some layers."""
     layers, d_model = f.integer("num_hidden_layers"), f.integer("hidden_size")
-    config = f.object("linear_attn_config")
+    config, named = f.object("linear_attn_config"), f.kinds("layer_types", layers, tuple(SAVED))
+    if config is None and named is not None:  # as newer versions of the library save it
+        config = {
+            "full_attn_layers": [i + 1 for i, kind in enumerate(named) if kind == "full_attention"],
+            "num_heads": f.integer("linear_num_heads"), "head_dim": f.integer("linear_head_dim"),
+            "short_conv_kernel_size": f.integer("linear_conv_kernel_dim", default=4),
+        }  # fmt: skip
     if config is None:
         raise InputError(
             f"{f.where}: linear_attn_config is missing; a kimi_linear config needs it", field="linear_attn_config"
@@ -68,7 +78,7 @@ def nemotron_h(f: Fields) -> Read:
     listed = f.find("layers_block_type", "layer_types")[1]
     names = {"M": "mamba", "-": "mlp", "*": "attention", "E": "moe"}
     if isinstance(listed, list):
-        kinds = [str(k)[:20] for k in listed]
+        kinds = [SAVED.get(str(k), str(k)[:20]) for k in listed]
     else:
         pattern = f.word("hybrid_override_pattern")
         kinds = [names.get(letter, letter) for letter in pattern]
@@ -156,7 +166,7 @@ def nemotron_nas(f: Fields) -> Read:
 def granite_hybrid(f: Fields) -> Read:
     """Granite 4 hybrids: Mamba-2 or attention, then experts and a shared MLP, or an MLP alone."""
     layers, d_model = f.integer("num_hidden_layers"), f.integer("hidden_size")
-    kinds = f.kinds("layer_types", layers, ("mamba", "attention"))
+    kinds = f.kinds("layer_types", layers, ("mamba", "attention", *SAVED))
     if kinds is None:
         raise InputError(
             f"{f.where}: layer_types is missing; it names mamba or attention for each layer", field="layer_types"
@@ -187,7 +197,7 @@ def granite_hybrid(f: Fields) -> Read:
         )
     return {
         "d_model": d_model, "vocab": f.integer("vocab_size"), "tied": f.flag("tie_word_embeddings"),
-        "stack": tuple(Layer(mamba if kind == "mamba" else attention, part) for kind in kinds),
+        "stack": tuple(Layer(mamba if SAVED.get(kind, kind) == "mamba" else attention, part) for kind in kinds),
         "max_seq": f.integer("max_position_embeddings", default=131072),
     }  # fmt: skip
 
@@ -237,7 +247,96 @@ def mamba(f: Fields) -> Read:
     }  # fmt: skip
 
 
+def mamba2(f: Fields) -> Read:
+    """Mamba-2 (and Codestral Mamba): one part a layer."""
+    d_model = f.integer("hidden_size", "d_model")
+    heads, size = f.integer("num_heads"), f.integer("head_dim", default=64)
+    groups = f.integer("n_groups", default=8)
+    if heads * size != f.integer("expand", default=2) * d_model:
+        raise InputError(
+            f"{f.where}: num_heads = {heads} heads of {size} are not expand times hidden_size {d_model}",
+            field="num_heads",
+        )
+    _divides(f, groups, heads)
+    spec = Mamba2(
+        heads, size, groups, f.integer("state_size", default=128), f.integer("conv_kernel", default=4),
+        f.integer("chunk_size", default=256), f.flag("use_conv_bias", default=True), f.flag("use_bias"),
+    )  # fmt: skip
+    f.find("time_step_rank", "rms_norm", "norm_before_gate", "use_mambapy")
+    return {
+        "d_model": d_model, "vocab": f.integer("vocab_size"), "tied": f.flag("tie_word_embeddings"),
+        "stack": (Layer(spec, None),) * min(10_001, f.integer("num_hidden_layers")), "max_seq": 1_048_576,
+    }  # fmt: skip
+
+
+def bamba(f: Fields) -> Read:
+    """Bamba: Mamba-2 in most layers, attention in those listed, an MLP in each."""
+    layers, d_model = f.integer("num_hidden_layers"), f.integer("hidden_size")
+    heads, groups = f.integer("num_attention_heads"), f.integer("mamba_n_groups", default=1)
+    attention = Attention(
+        heads, f.integer("num_key_value_heads", default=heads), d_model // heads, bias="qkvo" if f.flag("attention_bias") else ""
+    )  # fmt: skip
+    many = f.integer("mamba_n_heads", default=128)
+    size = f.find("mamba_d_head")[1]
+    wide = f.integer("mamba_expand", default=2) * d_model
+    spec = Mamba2(
+        many, wide // many if size in (None, "auto") else f.integer("mamba_d_head"), groups, f.integer("mamba_d_state", default=256),
+        f.integer("mamba_d_conv", default=4), f.integer("mamba_chunk_size", default=256), f.flag("mamba_conv_bias", default=True),
+        f.flag("mamba_proj_bias"),
+    )  # fmt: skip
+    _divides(f, groups, many)
+    listed = f.integers("attn_layer_indices") or ()
+    mlp = MLP(f.integer("intermediate_size"), True, f.flag("mlp_bias"))
+    f.find("attn_rotary_emb", "num_logits_to_keep", "z_loss_coefficient")
+    return {
+        "d_model": d_model, "vocab": f.integer("vocab_size"), "tied": f.flag("tie_word_embeddings"),
+        "stack": tuple(Layer(attention if i in listed else spec, mlp) for i in range(min(10_001, layers))),
+        "max_seq": f.integer("max_position_embeddings", default=262144),
+    }  # fmt: skip
+
+
+def _divides(f: Fields, groups: int, heads: int) -> None:
+    if heads % groups:
+        raise InputError(f"{f.where}: {groups} groups do not divide {heads} heads of Mamba", field="n_groups")
+
+
+def lfm2(f: Fields) -> Read:
+    """LFM2: gated short convolutions, attention with normalised queries and keys in some layers; experts in the larger ones."""
+    layers, d_model = f.integer("num_hidden_layers"), f.integer("hidden_size")
+    named = f.kinds("layer_types", layers, ("conv", "full_attention"))
+    listed = f.integers("full_attn_idxs") or ()
+    kinds = named or tuple("full_attention" if i in listed else "conv" for i in range(min(layers, 10_001)))
+    heads = f.integer("num_attention_heads")
+    attention = Attention(
+        heads, f.integer("num_key_value_heads", default=heads), f.integer("head_dim", default=d_model // heads), qk_norm="head"
+    )  # fmt: skip
+    f.find(
+        "conv_dim", "conv_dim_out", "conv_use_xavier_init", "use_pos_enc", "block_dim", "block_use_swiglu", "num_heads"
+    )
+    conv = ShortConvolution(d_model, f.integer("conv_L_cache", default=3), f.flag("conv_bias"))
+    width = f.integer("block_ff_dim", "intermediate_size")
+    if f.flag("block_auto_adjust_ff_dim", default=f.family == "lfm2"):
+        # two thirds, times a factor, up to a multiple (as the library's code has it)
+        width = int(f.number("block_ffn_dim_multiplier", 1.0) * int(2 * width / 3))
+        multiple = f.integer("block_multiple_of", default=256)
+        width += -width % multiple
+    part: FeedForward = MLP(width)
+    first = layers
+    if f.family == "lfm2_moe":
+        correction = int(f.flag("use_expert_bias", default=True))
+        part = mixture_of_experts(f, Traits(moe=True, router_weights=correction))
+        first = f.integer("num_dense_layers", default=2, least=0)
+    return {
+        "d_model": d_model, "vocab": f.integer("vocab_size"), "tied": f.flag("tie_word_embeddings", "tie_embedding", default=True),
+        "stack": tuple(
+            Layer(attention if kind == "full_attention" else conv, MLP(width) if i < first else part) for i, kind in enumerate(kinds)
+        ),
+        "max_seq": f.integer("max_position_embeddings", default=128000),
+    }  # fmt: skip
+
+
 HYBRIDS: dict[str, Reader] = {
     "kimi_linear": kimi_linear, "nemotron_h": nemotron_h, "nemotron-nas": nemotron_nas, "granitemoehybrid": granite_hybrid,
-    "jamba": jamba, "mamba": mamba,
+    "jamba": jamba, "mamba": mamba, "falcon_mamba": mamba, "mamba2": mamba2, "bamba": bamba,
+    "lfm2": lfm2, "lfm2_moe": lfm2,
 }  # fmt: skip

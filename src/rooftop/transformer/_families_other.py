@@ -79,13 +79,32 @@ def _without(f: Fields, *names: str) -> Fields:
     return inner
 
 
+def _rates(f: Fields, layers: int) -> tuple[int, ...] | None:
+    """Tokens of a compressed entry in each layer, as newer versions of the library save them: kinds, and a rate of each."""
+    config = f.object("compress_rates")
+    if not config:
+        return None
+    rates = f.inside("compress_rates", config)
+    known = {"sliding_attention": 0}
+    known |= {
+        k: rates.integer(k) for k in ("compressed_sparse_attention", "heavily_compressed_attention") if k in config
+    }
+    named = f.kinds("layer_types", layers, tuple(known))
+    return tuple(known[kind] for kind in named) if named is not None else None
+
+
 def deepseek_v4(f: Fields) -> Read:
     """DeepSeek-V4: a window and compressed entries in each layer, parallel residual streams, experts in all layers."""
     layers = f.integer("num_hidden_layers")
-    ratios = f.integers("compress_ratios")
+    ratios = f.integers("compress_ratios") or _rates(f, layers)
     if ratios is None or len(ratios) < layers:
         raise InputError(f"{f.where}: compress_ratios must list at least {layers} numbers", field="compress_ratios")
-    hashed = f.integer("num_hash_layers", default=0, least=0)
+    parts = f.kinds("mlp_layer_types", layers, ("moe", "hash_moe")) or ()
+    hashed = f.integer("num_hash_layers", default=0, least=0) or parts.count("hash_moe")
+    if "hash_moe" in parts[hashed:]:
+        raise InputError(
+            f"{f.where}: mlp_layer_types has hash_moe after moe, which is not modelled", field="mlp_layer_types"
+        )
     moe = mixture_of_experts(f, Traits(moe=True, router_weights=1))
     f.find("hc_sinkhorn_iters", "hc_eps", "compress_rope_theta", "num_key_value_heads", "qk_rope_head_dim")
 
@@ -181,7 +200,7 @@ def bert(f: Fields) -> Read:
         norms="after",
     )  # fmt: skip
     positions = f.integer("max_position_embeddings", default=512)
-    f.find("position_embedding_type", "gradient_checkpointing")
+    f.find("position_embedding_type", "gradient_checkpointing", "tie_word_embeddings")
     f.notes.append("an encoder: it is counted with its pooling layer and without a head for masked tokens")
     return {
         "d_model": d_model, "vocab": f.integer("vocab_size"), "stack": (layer,) * min(10_001, f.integer("num_hidden_layers")),
@@ -242,11 +261,58 @@ def mpt(f: Fields) -> Read:
     )
     return {
         "d_model": d_model, "vocab": f.integer("vocab_size"), "stack": (layer,) * min(10_001, f.integer("n_layers")),
-        "tied": True, "max_seq": f.integer("max_seq_len", default=2048),
+        "tied": f.flag("tie_word_embeddings", default=True), "max_seq": f.integer("max_seq_len", default=2048),
+    }  # fmt: skip
+
+
+def gpt_neo(f: Fields) -> Read:
+    """GPT-Neo: no biases on queries, keys and values; layers with and without a window."""
+    d_model, heads = f.integer("hidden_size"), f.integer("num_heads", default=16)
+    layers, window = f.integer("num_layers"), f.integer("window_size", default=256)
+    kinds = f.find("attention_layers")[1]
+    if not isinstance(kinds, list):
+        types = f.find("attention_types")[1]
+        try:
+            kinds = [kind for pattern, times in types for _ in range(min(int(times), layers)) for kind in pattern]
+        except (TypeError, ValueError):
+            kinds = []
+    f.find("attention_types")
+    if len(kinds) != layers or any(kind not in ("global", "local") for kind in kinds):
+        raise InputError(
+            f"{f.where}: attention_types must name global or local for {layers} layers", field="attention_types"
+        )
+    mlp = MLP(f.integer("intermediate_size", default=4 * d_model), False, True)
+    length = f.integer("max_position_embeddings", default=2048)
+    f.find("embed_dropout", "resid_dropout")
+    return {
+        "d_model": d_model, "vocab": f.integer("vocab_size"), "tied": f.flag("tie_word_embeddings", default=True),
+        "norm_weights": 2, "positions": length, "max_seq": length, "stack": tuple(
+            Layer(Attention(heads, heads, d_model // heads, bias="o", window=window if kind == "local" else 0), mlp)
+            for kind in kinds
+        ),
+    }  # fmt: skip
+
+
+def distilbert(f: Fields) -> Read:
+    """DistilBERT: half the layers of BERT, neither kinds of segments nor a pooling layer."""
+    d_model, heads = f.integer("dim", default=768), f.integer("n_heads", default=12)
+    layer = Layer(
+        Attention(heads, heads, d_model // heads, causal=False, bias="qkvo"), MLP(f.integer("hidden_dim", default=3072), False, True),
+        norms="after",
+    )  # fmt: skip
+    positions = f.integer("max_position_embeddings", default=512)
+    f.find(
+        "activation", "sinusoidal_pos_embds", "qa_dropout", "seq_classif_dropout", "tie_weights_", "tie_word_embeddings"
+    )
+    f.notes.append("an encoder: it is counted without a head for masked tokens")
+    return {
+        "d_model": d_model, "vocab": f.integer("vocab_size"), "stack": (layer,) * min(10_001, f.integer("n_layers", default=6)),
+        "norm_weights": 2, "positions": positions, "embed_norm": True, "final_norm": False, "head": "none", "max_seq": positions,
     }  # fmt: skip
 
 
 OTHERS: dict[str, Reader] = HYBRIDS | {
     "llama4_text": llama4, "gemma4_text": gemma4, "deepseek_v4": deepseek_v4, "deepseek_ref": deepseek_v4, "dbrx": dbrx,
     "grok-1": grok, "falcon": falcon, "opt": opt, "bert": bert, "roberta": bert, "t5": t5, "mt5": t5, "mpt": mpt,
+    "gpt_neo": gpt_neo, "distilbert": distilbert, "xlm-roberta": bert, "camembert": bert,
 }  # fmt: skip

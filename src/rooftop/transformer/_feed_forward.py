@@ -17,6 +17,8 @@ def mlp(b: Builder, spec: MLP, y: str, name: str = "mlp", part: str = "mlp", axi
         gate = b.matmul(f"{name}.gate", y, b.weight(f"{sub}w_gate", "D", f), f"{sub}gate", (f,), part)
         inputs = (gate, *inputs)
         biases += (b.weight(f"{sub}b_gate", f),) if spec.bias else ()
+    if spec.scalars:
+        biases += (b.weight(f"{sub}activation_scalars", b.axis("scalars", spec.scalars)),)
     h = b.map(f"{name}.activation", (*inputs, *biases), b.array(f"{sub}h", "B", "T", f), part, 4.0)
     if spec.bias:
         b.late_bias(f"{sub}b_down", "D")

@@ -143,12 +143,22 @@ class Mamba1:
 
 
 @dataclass(frozen=True, slots=True)
+class ShortConvolution:
+    """A gated convolution of a few taps along the sequence (LFM2): two gates around it, as wide as the stream."""
+
+    width: int
+    taps: int = 3
+    bias: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class MLP:
-    """Two matrices, or three when gated."""
+    """Two matrices, or three when gated. scalars: learned numbers of the activation (xIELU)."""
 
     d_ff: int
     gated: bool = True
     bias: bool = False
+    scalars: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +199,7 @@ class Custom:
     build: Callable[[Builder, str, int], str]
 
 
-Mixer = Attention | LatentAttention | CompressedAttention | DeltaNet | Mamba2 | Mamba1 | Custom
+Mixer = Attention | LatentAttention | CompressedAttention | DeltaNet | Mamba2 | Mamba1 | ShortConvolution | Custom
 FeedForward = MLP | MoE | Custom
 
 

@@ -25,6 +25,7 @@ from rooftop.transformer._layers import (
     Mamba2,
     Mixer,
     MoE,
+    ShortConvolution,
 )
 from rooftop.transformer._tower import tower_programs
 
@@ -138,6 +139,8 @@ def _mixer_name(mixer: Mixer) -> str:
             return "delta"
         case Custom():
             return mixer.name
+        case ShortConvolution():
+            return "convolution"
         case _:
             return "mamba"
 
@@ -165,7 +168,10 @@ def _kept(layer: Layer, context: int) -> int:
 
 def _layer(b: Builder, layer: Layer, x: str, seq: int) -> str:
     """One layer from x to x_out."""
-    mixer, kind = layer.mixer, "recurrence" if isinstance(layer.mixer, DeltaNet | Mamba1 | Mamba2) else "attention"
+    mixer, kind = (
+        layer.mixer,
+        "recurrence" if isinstance(layer.mixer, DeltaNet | Mamba1 | Mamba2 | ShortConvolution) else "attention",
+    )
     parts: list[str] = []
     if mixer is not None:
         parts.append(kind)
@@ -212,6 +218,10 @@ def _run(b: Builder, layer: Layer, part: str, x: str, y: str, seq: int) -> str:
             from rooftop.transformer._recurrent import mamba1
 
             return mamba1(b, layer.mixer, y)
+        case ShortConvolution():
+            from rooftop.transformer._recurrent import short_convolution
+
+            return short_convolution(b, layer.mixer, y)
         case _:
             raise TypeError(layer.mixer)
 

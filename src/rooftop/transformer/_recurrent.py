@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rooftop.transformer._builder import Builder, Cache
-from rooftop.transformer._layers import DeltaNet, Mamba1, Mamba2
+from rooftop.transformer._layers import DeltaNet, Mamba1, Mamba2, ShortConvolution
 
 PART = "recurrence"
 
@@ -136,6 +136,24 @@ def mamba1(b: Builder, spec: Mamba1, y: str) -> str:
     gated = b.map("recurrence.gating", (o, z, *bias), b.array("o_gated", "B", "T", f), PART, 4.0)
     taps = _taps(b, spec.conv)
     b.caches += [Cache("u conv", (f, taps), fixed=True)]
+    if spec.bias:
+        b.late_bias("b_o", "D")
+    return b.einsum("recurrence.o", (gated, b.weight("w_o", f, "D")), b.residual("recurrence_out"), PART)
+
+
+def short_convolution(b: Builder, spec: ShortConvolution, y: str) -> str:
+    """A gate, a convolution for each channel, a gate; projections around them. Axis: Fm channels."""
+    f = b.axis("Fm", spec.width)
+    into, through, out = (
+        b.matmul(f"recurrence.{name}", y, b.weight(f"w_{name}", "D", f), f"{name}0", (f,), PART)
+        for name in ("gate_in", "u", "gate_out")
+    )
+    biases = tuple(b.weight(name, f) for name in ("b_gate_in", "b_u", "conv_bias")) if spec.bias else ()
+    taps = b.weight("conv_u", f, b.axis("conv", spec.taps))
+    u = b.map("recurrence.conv_u", (into, through, taps, *biases), b.array("u", "B", "T", f), PART, 2.0 * spec.taps + 1)
+    more = (b.weight("b_gate_out", f),) if spec.bias else ()
+    gated = b.map("recurrence.gating", (out, u, *more), b.array("o_gated", "B", "T", f), PART, 1.0)
+    b.caches += [Cache("u conv", (f, _taps(b, spec.taps)), fixed=True)]
     if spec.bias:
         b.late_bias("b_o", "D")
     return b.einsum("recurrence.o", (gated, b.weight("w_o", f, "D")), b.residual("recurrence_out"), PART)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rooftop.errors import InputError
 from rooftop.transformer._fields import Fields
 from rooftop.transformer._layers import MLP, Attention, Layer, Projection, Tower
 
@@ -16,14 +17,27 @@ def towers(f: Fields, family: str, d_model: int) -> tuple[Tower, ...]:
     v = f.inside("vision_config", config)
     if family.startswith(("qwen3_vl", "qwen3_5")):
         return (_qwen(v),)
+    if family == "qwen2_vl":
+        return (_qwen2(v, d_model),)
+    if family in ("llava", "llava_next"):
+        return (_clip(f, v, d_model, newline=family == "llava_next"),)
     if family == "qwen2_5_vl":
         return (_qwen_gated(v),)
     if family == "mistral3":
         return (_pixtral(v, d_model),)
+    if family == "paligemma":
+        return (_siglip(v, d_model, (Projection("project", v.integer("hidden_size", default=1152), d_model),)),)
+    if family in ("idefics3", "smolvlm"):
+        wide = v.integer("hidden_size", default=1152) * f.integer("scale_factor", default=2) ** 2
+        return (_siglip(v, d_model, (Projection("project", wide, d_model, bias=False),)),)
+    if family in ("glm4v", "glm46v"):
+        return (_glm(v),)
     if family.startswith("gemma3"):
         return (_siglip(v, d_model),)
     if family == "gemma4":
         return (_gemma4(v, d_model),)
+    if family == "llama4":
+        return (_llama4(v, d_model),)
     if family.startswith("kimi"):
         return (_moonvit(v, d_model),)
     f.notes.append(f"only the language model is counted, not the vision tower of the {family[:40]} config")
@@ -55,6 +69,48 @@ def _qwen(v: Fields) -> Tower:
         positions=positions,
         projections=merge,
     )
+
+
+def _qwen2(v: Fields, d_model: int) -> Tower:
+    """Qwen2-VL: `embed_dim` is the width of the tower, `hidden_size` that of the language model."""
+    d, heads = v.integer("embed_dim", default=1280), v.integer("num_heads", default=16)
+    merged = d * v.integer("spatial_merge_size", default=2) ** 2
+    layer = Layer(
+        Attention(heads, heads, d // heads, causal=False, bias="qkvo"), MLP(v.integer("mlp_ratio", default=4) * d, False, True)
+    )  # fmt: skip
+    patch = v.integer("in_channels", "in_chans", default=3) * v.integer("temporal_patch_size", default=2)
+    return Tower(
+        "vision", d, (layer,) * min(1000, v.integer("depth", default=32)), patch * v.integer("patch_size", default=14) ** 2, 4096,
+        patch_bias=False, projections=(
+            Projection("merge", merged, merged, norm=d), Projection("project", merged, v.integer("hidden_size", default=d_model)),
+        ),
+    )  # fmt: skip
+
+
+def _clip(f: Fields, v: Fields, d_model: int, *, newline: bool) -> Tower:
+    """CLIP as LLaVA has it: a vector for the class, norms at both ends, a projector of two matrices."""
+    d, heads = v.integer("hidden_size", default=768), v.integer("num_attention_heads", default=12)
+    patch, image = v.integer("patch_size", default=32), v.integer("image_size", default=224)
+    layer = Layer(
+        Attention(heads, heads, d // heads, causal=False, bias="qkvo"), MLP(v.integer("intermediate_size", default=3072), False, True)
+    )  # fmt: skip
+    kind = v.word("model_type", default="clip_vision_model")
+    if kind != "clip_vision_model":
+        raise InputError(
+            f"{v.where}: model_type = {kind[:40]} is not modelled; clip_vision_model is", field="vision_config"
+        )
+    bias = f.flag("multimodal_projector_bias", default=True)
+    places = (image // patch) ** 2 + 1
+    ends: tuple[Projection, ...] = (
+        Projection("project", d, d_model, bias=bias),
+        Projection("project again", d_model, d_model, bias=bias),
+    )
+    if newline:  # a vector of the language model's width that ends a row of patches
+        ends += (Projection("newline", 1, d_model, bias=False),)
+    return Tower(
+        "vision", d, (layer,) * min(1000, v.integer("num_hidden_layers", default=12)), v.integer("num_channels", default=3) * patch**2,
+        places, patch_bias=False, positions=places, norms_at_ends=2, vectors=1, projections=ends,
+    )  # fmt: skip
 
 
 def _qwen_gated(v: Fields) -> Tower:
@@ -99,7 +155,7 @@ def _pixtral(v: Fields, d_model: int) -> Tower:
     )  # fmt: skip
 
 
-def _siglip(v: Fields, d_model: int) -> Tower:
+def _siglip(v: Fields, d_model: int, projections: tuple[Projection, ...] = ()) -> Tower:
     d, heads = v.integer("hidden_size", default=1152), v.integer("num_attention_heads", default=16)
     patch, image = v.integer("patch_size", default=14), v.integer("image_size", default=896)
     layer = Layer(
@@ -110,7 +166,27 @@ def _siglip(v: Fields, d_model: int) -> Tower:
     projection = Projection("project", d, d_model, bias=False, norm=d, norm_weights=1)
     return Tower(
         "vision", d, (layer,) * min(1000, v.integer("num_hidden_layers", default=27)), 3 * patch**2, places, positions=places,
-        norms_at_ends=1, projections=(projection,),
+        norms_at_ends=1, projections=projections or (projection,),
+    )  # fmt: skip
+
+
+def _glm(v: Fields) -> Tower:
+    """GLM-4.1V: gated MLPs as wide as the output, a convolution that merges four patches, a gated MLP at the end."""
+    d, heads, out = v.integer("hidden_size"), v.integer("num_heads"), v.integer("out_hidden_size")
+    bias = "qkv" if v.flag("attention_bias") else ""
+    layer = Layer(Attention(heads, heads, d // heads, causal=False, bias=bias), MLP(out))
+    patch = (
+        v.integer("in_channels", default=3) * v.integer("temporal_patch_size", default=2) * v.integer("patch_size") ** 2
+    )
+    places = (v.integer("image_size") // v.integer("patch_size")) ** 2
+    width = v.integer("intermediate_size")
+    return Tower(
+        "vision", d, (layer,) * min(1000, v.integer("depth")), patch, places, positions=places, norm_weights=1, norms_at_ends=2,
+        projections=(
+            Projection("downsample", d * v.integer("spatial_merge_size", default=2) ** 2, out),
+            Projection("project", out, out, bias=False, norm=out, norm_weights=2),
+            Projection("widen", out, width, bias=False, count=2), Projection("narrow", width, out, bias=False),
+        ),
     )  # fmt: skip
 
 
@@ -144,4 +220,23 @@ def _moonvit(v: Fields, d_model: int) -> Tower:
         "vision", d, (layer,) * min(1000, v.integer("vt_num_hidden_layers")), 3 * v.integer("patch_size") ** 2, places,
         patch_bias=v.find("patch_embed_proj_bias")[1] is not False, positions=places, norm_weights=1 if root else 2, norms_at_ends=1,
         projections=(Projection("merge", merged, merged, norm=d), Projection("project", merged, d_model)),
+    )  # fmt: skip
+
+
+def _llama4(v: Fields, d_model: int) -> Tower:
+    """Llama 4: a vector for the class beside the patches, four patches shuffled into one, an adapter of two matrices."""
+    d, heads = v.integer("hidden_size", default=768), v.integer("num_attention_heads", default=16)
+    patch, image = v.integer("patch_size", default=14), v.integer("image_size", default=448)
+    inner, out = v.integer("projector_input_dim", default=4096), v.integer("projector_output_dim", default=4096)
+    places = (image // patch) ** 2 + 1
+    width = v.integer("intermediate_size", default=5632)
+    layer = Layer(Attention(heads, heads, d // heads, causal=False, bias="qkvo"), MLP(width, False, True))
+    v.find("pixel_shuffle_ratio")
+    return Tower(
+        "vision", d, (layer,) * min(1000, v.integer("num_hidden_layers", default=34)),
+        v.integer("num_channels", default=3) * patch**2, places, patch_bias=False, positions=places, norms_at_ends=2, vectors=1,
+        projections=(
+            Projection("adapter", width, inner, bias=False), Projection("adapter out", inner, out, bias=False),
+            Projection("project", v.integer("vision_output_dim", default=out), d_model, bias=False),
+        ),
     )  # fmt: skip

@@ -19,6 +19,7 @@ from rooftop.transformer import (
     Mamba1,
     Mamba2,
     MoE,
+    ShortConvolution,
     axis_size,
     flops_per_token,
     kv_bytes_per_token,
@@ -209,6 +210,8 @@ def _mixer_text(mixer: object) -> str:
             )
         case Mamba2():
             return f"Mamba-2 {mixer.heads} heads of {mixer.head_dim}, {mixer.groups} groups, state of {mixer.state}"
+        case ShortConvolution():
+            return f"gated convolution {mixer.width:,} channels, {mixer.taps} taps"
         case Mamba1():
             return f"Mamba {mixer.inner:,} channels, state of {mixer.state}"
     return type(mixer).__name__
@@ -352,6 +355,7 @@ def _short(arch: Architecture) -> str:
         CompressedAttention: "compressed",
         DeltaNet: "delta",
         Mamba1: "Mamba",
+        ShortConvolution: "convolution",
         Mamba2: "Mamba-2",
     }
     return " + ".join(dict.fromkeys(m.name if isinstance(m, Custom) else names[type(m)] for m in arch.mixers)) or "-"
