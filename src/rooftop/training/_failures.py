@@ -13,11 +13,11 @@ from rooftop.units import parse_count
 PRESETS: dict[str, tuple[float, str]] = {
     "llama-3": (
         54 * 24 * 16384 / 419,
-        "Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 H100 (Llama Team, 2024, section 3.3.4)",
+        "Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 H100 (Llama Team, 2024, section 3.3.4; from memory)",
     ),
     "opt-175b": (
         60 * 24 * 992 / 105,
-        "OPT-175B: at least 35 manual and over 70 automatic restarts in two months on 992 A100 (Zhang et al., 2022, section 2.5)",
+        "OPT-175B: at least 35 manual and over 70 automatic restarts in two months on 992 A100 (Zhang et al., 2022, section 2.5; from memory)",
     ),
 }
 
