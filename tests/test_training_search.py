@@ -12,7 +12,7 @@ from rooftop.hardware import slice_of
 from rooftop.roofline import ideal
 from rooftop.training import MESH_AXES, POLICIES, ZERO_STAGES, Limits, Plan, Question, estimate, problem_of
 from rooftop.training._search import search
-from rooftop.training._space import MICROBATCHES, SEQUENCES, degrees, used_sizes
+from rooftop.training._space import MICROBATCHES, SEQUENCES, used_sizes
 from rooftop.training._structure import structure
 from rooftop.transformer import architecture
 
@@ -51,7 +51,6 @@ def microbatchings(of, groups):
 def every_plan(of, limits, fixed):
     """The declared space, by loops."""
     compiled = structure(of.model, of.seq, 3, of.recipe)
-    allowed = degrees(compiled)
     for used in used_sizes(of.dimensions, limits.least_used):
         for placed in itertools.product(*(factorisations(n, len(MESH_AXES)) for n in used)):
             mesh = {a: math.prod(row[i] for row in placed) for i, a in enumerate(MESH_AXES)}
@@ -59,7 +58,7 @@ def every_plan(of, limits, fixed):
                 continue
             kv = math.gcd(mesh["tensor"], compiled.kv_heads)
             inner = {**mesh, "tensor_kv": kv, "tensor_q": mesh["tensor"] // kv}
-            if any(size % math.prod(inner.get(a, 1) for a in names) for size, names in allowed.divisible):
+            if any(size % math.prod(inner.get(a, 1) for a in names) for size, names in compiled.divisible):
                 continue
             stages = mesh["pipeline"]
             if compiled.layers - -(-compiled.layers // stages) * (stages - 1) < 1:

@@ -8,8 +8,9 @@ import pytest
 from rooftop import plan
 from rooftop.arrays import Mesh, Program, Sharding, resolve_program, shard
 from rooftop.arrays._emulate import ProgramRun
+from rooftop.costing import INNER_AXES
 from rooftop.training import explain_estimate
-from rooftop.training._layouts import INNER_AXES, layouts
+from rooftop.training._layouts import layouts
 from rooftop.training._recipe import Recipe
 from rooftop.training._structure import structure
 from rooftop.transformer import (

@@ -1,5 +1,6 @@
 """Training: step time, memory, schedules, the plan search, run time and cost."""
 
+from rooftop.costing import MESH_AXES
 from rooftop.training._answer import Answer, named_plan, plan, step_of
 from rooftop.training._critical import (
     axis_bandwidth,
@@ -14,7 +15,7 @@ from rooftop.training._evaluate import Estimate, estimate
 from rooftop.training._explain import explain_estimate
 from rooftop.training._failures import PRESETS, Failures, Goodput, best_interval, failure_rate, goodput
 from rooftop.training._file import read_plan
-from rooftop.training._layouts import MESH_AXES, ZERO_STAGES, layouts
+from rooftop.training._layouts import ZERO_STAGES, layouts
 from rooftop.training._plan import Plan, Problem
 from rooftop.training._question import Question, problem_of
 from rooftop.training._recipe import RECIPES, Recipe, recipe

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rooftop.costing import MESH_AXES, batch_groups
 from rooftop.errors import InputError
 from rooftop.training._evaluate import Estimate, estimate
 from rooftop.training._failures import goodput
-from rooftop.training._layouts import MESH_AXES, ZERO_STAGES
+from rooftop.training._layouts import ZERO_STAGES
 from rooftop.training._plan import Plan
 from rooftop.training._question import Question, price_of, problem_of
 from rooftop.training._refuse import check_fixed, no_plan
@@ -101,7 +102,7 @@ def named_plan(
             f" product is {problem.slice.chips}, or a slice of {chips} chips",
             field="mesh",
         )
-    groups = full["data"] * full["fsdp"] * full["expert"]
+    groups = batch_groups(full)
     if not Scene(problem).can_batch(np.array([list(full.values())]))[0]:
         raise InputError(
             f"a batch of {problem.batch_tokens:g} tokens is {problem.batch_tokens / problem.seq:g} sequences, which"

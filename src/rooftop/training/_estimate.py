@@ -1,37 +1,17 @@
-"""The time of a training step: local work and collectives of the resolved programs, scheduled.
+"""One microbatch through one program: local work and transfers summed by pass, laid beside each other, and the schedule.
 
-Every function here takes numbers, NumPy arrays (many plans at once) or traced quantities. Sizes come from resolved
-programs, so nothing below knows what kind of parallelism a mesh axis stands for; it knows three classes of transfer:
-
-- prefetch: gathers of weights and reductions of gradients, which hide under other layers' work;
-- ring: keys and values over the context axis, which hide under attention;
-- critical: activations between two matmuls that need them, which nothing hides.
+Every function here takes numbers, NumPy arrays (many plans at once) or traced quantities. Sizes come from resolved programs, so
+nothing below knows what kind of parallelism a mesh axis stands for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from rooftop.formula import Number, formula, maximum, minimum, named, total
-from rooftop.roofline import Group, collective_seconds, expected_op_seconds, padded
-from rooftop.training._structure import Compiled, Transfer, Work
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """Rates of one chip, bound and achieved (FLOP/s, bytes/s, seconds)."""
-
-    peak: Number
-    hbm: Number
-    vector: Number
-    matmul_expected: Number
-    attention_expected: Number
-    hbm_expected: Number
-    vector_expected: Number
-    op_overhead: Number
-    tile: tuple[int, int, int]
+from rooftop.costing import Direction, Links, Rates, Transfer, Work, direction, transfer_seconds, work_seconds
+from rooftop.formula import Number, formula, named, total
+from rooftop.training._structure import Compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +27,11 @@ class Local:
     flops: Mapping[str, Number]  # by pass: forward, backward, and recompute.<policy>
     parts: Mapping[str, Number]  # expected seconds by part and pass
 
-    def take(self, rows: Any) -> Local:
-        """The same for a selection of rows, of arrays that have them."""
-
-        def pick(x: Number) -> Number:
-            return x[rows] if hasattr(x, "ndim") and x.ndim == 2 else x
-
-        def picks(table: Mapping[str, Number]) -> dict[str, Number]:
-            return {k: pick(v) for k, v in table.items()}
-
+    def take(self, pick: Callable[[Number], Number]) -> Local:
+        """The same with every time picked from; totals and parts are left out."""
+        recompute = {policy: pick(seconds) for policy, seconds in self.recompute.items()}
         return Local(
-            self.name, pick(self.forward), pick(self.backward), picks(self.recompute), pick(self.attention_forward),
+            self.name, pick(self.forward), pick(self.backward), recompute, pick(self.attention_forward),
             pick(self.attention_backward), {}, {},
         )  # fmt: skip
 
@@ -73,20 +47,9 @@ class Moved:
     by_axis: Mapping[tuple[str, str, str], Number]  # expected seconds by (mesh axis, class, pass)
 
 
-Links = Mapping[tuple[str, ...], tuple[Group, Group]]  # mesh axes -> (by physics, as achieved)
-
-
 def local(compiled: Compiled, sizes: list[Number], rates: Rates) -> Local:
     """Local work of a program whose distinct sizes have been evaluated."""
-    padding: dict[tuple[int, int], Number] = {}
-
-    def pad(index: int, tile: int) -> Number:
-        key = (index, tile)
-        if key not in padding:
-            padding[key] = padded(sizes[index], tile)
-        return padding[key]
-
-    seconds = [named(_work_seconds(w, sizes, rates, pad), f"T({w.name}, {w.phase})", "s") for w in compiled.works]
+    seconds = work_seconds(compiled, sizes, rates)
     forward = [s for s, w in zip(seconds, compiled.works, strict=True) if w.phase == "forward"]
     backward = [s for s, w in zip(seconds, compiled.works, strict=True) if w.phase == "backward"]
     recompute = {
@@ -128,27 +91,6 @@ def _core(work: Work, phase: str) -> bool:
     return work.phase == phase and work.fused
 
 
-def _work_seconds(work: Work, sizes: list[Number], rates: Rates, pad: Callable[[int, int], Number]) -> Number:
-    bytes = total(sizes[i] for i in work.bytes)
-    if work.matmul is not None:
-        rows, contraction, columns, rest = work.matmul
-        flops = (
-            work.scale
-            * sizes[rest]
-            * pad(rows, rates.tile[0])
-            * pad(contraction, rates.tile[1])
-            * pad(columns, rates.tile[2])
-        )
-        return expected_op_seconds(flops, bytes, rates.matmul_expected, rates.hbm_expected, rates.op_overhead)
-    if work.flops:
-        flops = total(sizes[i] for i in work.flops)
-        return expected_op_seconds(flops, bytes, rates.attention_expected, rates.hbm_expected, rates.op_overhead)
-    if not work.vector:
-        return bytes / rates.hbm_expected
-    flops = total(sizes[i] for i in work.vector)
-    return expected_op_seconds(flops, bytes, rates.vector_expected, rates.hbm_expected, rates.op_overhead)
-
-
 def moved(compiled: Compiled, sizes: list[Number], links: Links, *, detail: bool = True) -> Moved:
     """Transfers of a program, by class, by pass and by mesh axis (`busy` and `by_axis` only with detail)."""
     expected: list[tuple[Transfer, Number]] = []
@@ -159,16 +101,11 @@ def moved(compiled: Compiled, sizes: list[Number], links: Links, *, detail: bool
         table[key] = table[key] + seconds if key in table else seconds
 
     for transfer in compiled.transfers:
-        physics, achieved = links[transfer.axes]
-        bytes = total(sizes[i] for i in transfer.bytes)
-        seconds = named(
-            collective_seconds(transfer.kind, bytes, achieved),
-            f"T({transfer.title}, {transfer.phase})", "s",
-        )  # fmt: skip
+        seconds = transfer_seconds(transfer, sizes, links)
         expected.append((transfer, seconds))
         if not detail:
             continue
-        lower = collective_seconds(transfer.kind, bytes, physics)
+        lower = transfer_seconds(transfer, sizes, links, bound=True)
         add(busy, (transfer.axis, transfer.phase), lower)
         add(by_axis, (transfer.axis, transfer.overlap, transfer.phase), seconds)
         if transfer.overlap != "prefetch" and transfer.phase == "forward":
@@ -189,47 +126,6 @@ def moved(compiled: Compiled, sizes: list[Number], links: Links, *, detail: bool
         return result
 
     return Moved(of("critical"), of("ring"), of("prefetch"), busy, by_axis)
-
-
-@formula("T_exposed", "s", note="what does not hide under the work that it may hide under")
-def exposed_seconds(transfer: Number, room: Number) -> Number:
-    """Seconds of a transfer left over when `room` seconds of work can hide it."""
-    return maximum(0.0, transfer - room)
-
-
-@dataclass(frozen=True, slots=True)
-class Direction:
-    """One microbatch through one program in one direction: work, what it takes with communication, what room is left."""
-
-    work: Number
-    seconds: Number
-    critical: Number
-    ring: Number  # exposed
-    prefetch: Number  # exposed
-    room: Number  # seconds of work under which nothing hides yet
-
-
-def direction(
-    work: Number, attention: Number, critical: Number, ring: Number, prefetch: Number, overlap: Mapping[str, Number]
-) -> Direction:
-    """Lay transfers beside work: keys and values hide under attention, prefetched ones under what is left of the work.
-
-    No second of work hides two transfers, so that no link can be busier than the step is long.
-    """
-    share = overlap["prefetch"]
-    critical = named(exposed_seconds(critical, overlap["critical"] * work), "T_critical", "s")
-    hidden = minimum(ring, share * attention)
-    room = maximum(0.0, (share - overlap["critical"]) * work - hidden)
-    ring_left = exposed_seconds(ring, share * attention)
-    prefetch_left = exposed_seconds(prefetch, room)
-    return Direction(
-        work=work,
-        seconds=work + critical + ring_left + prefetch_left,
-        critical=critical,
-        ring=ring_left,
-        prefetch=prefetch_left,
-        room=maximum(0.0, room - prefetch),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from rooftop.costing import MESH_AXES, PLACEMENT_ORDER, Rates, links_of
 from rooftop.formula import Number, Traced, given, maximum, named
 from rooftop.roofline import Placement
-from rooftop.training._estimate import Rates, local, moved
-from rooftop.training._layouts import MESH_AXES
-from rooftop.training._plan import PLACEMENT_ORDER, Plan, Problem, environment, links_of, rates_of
+from rooftop.training._estimate import local, moved
+from rooftop.training._plan import Plan, Problem, environment
 from rooftop.training._run import utilisation
 from rooftop.training._step import Evaluated, Part, Step, memory_of, states_of, step
 from rooftop.training._structure import structure
@@ -64,7 +64,7 @@ class Estimate:
 def estimate(problem: Problem, the_plan: Plan) -> Estimate:
     """Evaluate one plan with plain numbers."""
     result = evaluate(problem, the_plan)
-    return Estimate(problem, the_plan, result, useful_flops_per_token(problem), rates_of(problem).peak)
+    return Estimate(problem, the_plan, result, useful_flops_per_token(problem), problem.rates.peak)
 
 
 def useful_flops_per_token(problem: Problem) -> float:
@@ -76,7 +76,7 @@ def useful_flops_per_token(problem: Problem) -> float:
 def evaluate(problem: Problem, the_plan: Plan, *, traced: bool = False) -> Step:
     """The step of one plan; traced=True gives quantities that can be explained, from the same functions."""
     compiled = structure(problem.model, problem.seq, the_plan.zero, problem.recipe, fold=not traced)
-    rates = rates_of(problem)
+    rates = problem.rates
     mesh: dict[str, Number] = {a: the_plan.mesh.get(a, 1) for a in MESH_AXES}
     axes: dict[str, Number] = dict(compiled.axes)
     sequences: Number = the_plan.sequences

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rooftop._files import read_text
+from rooftop.costing import MESH_AXES
 from rooftop.errors import InputError, nearest
 from rooftop.training._answer import named_plan
-from rooftop.training._layouts import MESH_AXES, ZERO_STAGES
+from rooftop.training._layouts import ZERO_STAGES
 from rooftop.training._plan import Plan
 from rooftop.training._question import Question, problem_of
 from rooftop.training._refuse import check_fixed

@@ -8,9 +8,6 @@
 | context | the sequence everywhere; keys are gathered for attention; states are split over it as over fsdp |
 | expert | the batch outside of experts, the experts inside |
 | pipeline | the layers |
-
-`tensor` is two mesh axes inside: `tensor_kv` splits KV heads, `tensor_q` the query heads that share one KV head, so that
-more tensor ways than KV heads means what it does in practice: KV heads are repeated.
 """
 
 from __future__ import annotations
@@ -19,27 +16,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rooftop.arrays import Rules
+from rooftop.costing import BATCH, TENSOR
 
-#: The mesh axes as users name them.
-MESH_AXES = ("data", "fsdp", "tensor", "context", "expert", "pipeline")
-#: The same as the sharding algebra sees them.
-INNER_AXES = ("data", "fsdp", "tensor_kv", "tensor_q", "context", "expert", "pipeline")
-
-TENSOR = ("tensor_kv", "tensor_q")
-BATCH = ("data", "fsdp", "expert")
 SHARDED = ("fsdp", "context")
 
 ZERO_STAGES = (3, 2, 1)
-
-
-def outer_name(axes: tuple[str, ...]) -> str:
-    """The user's name of a group of inner mesh axes: ('tensor_kv', 'tensor_q') is 'tensor'."""
-    seen: list[str] = []
-    for axis in axes:
-        name = "tensor" if axis in TENSOR else axis
-        if name not in seen:
-            seen.append(name)
-    return "+".join(seen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from rooftop.formula import Number, formula, maximum, minimum, named, total, where
 from rooftop.training._structure import Compiled, Structure
 
-#: Parts of memory in the order shown.
-PARTS = ("weights", "gradients", "optimizer", "gathered weights", "saved activations", "working set")
-
 
 @dataclass(frozen=True, slots=True)
 class Held:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import gcd
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from rooftop.formula import Number, where
-from rooftop.hardware import Slice, peak
-from rooftop.roofline import Calibration, Dimension, Group, Placement, dimensions, group
-from rooftop.training._estimate import Rates
-from rooftop.training._layouts import MESH_AXES
+from rooftop.costing import Rates, batch_groups, inner_mesh, rates_of
+from rooftop.formula import Number
+from rooftop.hardware import Slice
+from rooftop.roofline import Calibration, Dimension, dimensions
 from rooftop.training._recipe import Recipe
-
-#: Mesh axes that share a network dimension, innermost first: those that communicate most often get the closest chips.
-PLACEMENT_ORDER = ("tensor", "context", "expert", "fsdp", "data", "pipeline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +32,12 @@ class Plan:
     @property
     def chips(self) -> int:
         """Chips used."""
-        result = 1
-        for ways in self.mesh.values():
-            result *= ways
-        return result
+        return math.prod(self.mesh.values())
 
     @property
     def groups(self) -> int:
         """Groups of chips that see different sequences."""
-        return self.mesh.get("data", 1) * self.mesh.get("fsdp", 1) * self.mesh.get("expert", 1)
+        return int(batch_groups(self.mesh))
 
     @property
     def batch_sequences(self) -> int:
@@ -71,46 +64,14 @@ class Problem:
         return self.slice.chip.hbm_bytes * (1 - self.headroom)
 
     @property
+    def rates(self) -> Rates:
+        """Peak and achieved rates of the chip for the recipe's dtype."""
+        return rates_of(self.slice.chip, self.recipe.compute, self.calibration)
+
+    @property
     def dimensions(self) -> tuple[Dimension, ...]:
         """The dimensions of the network, innermost first."""
         return dimensions(self.slice.levels)
-
-
-def rates_of(problem: Problem) -> Rates:
-    """Peak and achieved rates of the problem's chip for the recipe's dtype."""
-    chip, calibration = problem.slice.chip, problem.calibration
-    top = peak(chip, problem.recipe.compute)
-    return Rates(
-        peak=top,
-        hbm=chip.hbm_bandwidth,
-        vector=chip.vector_flops,
-        matmul_expected=top * calibration.matmul,
-        attention_expected=top * calibration.attention,
-        hbm_expected=chip.hbm_bandwidth * calibration.hbm,
-        vector_expected=chip.vector_flops * calibration.vector,
-        op_overhead=calibration.op_overhead,
-        tile=chip.tile,
-    )
-
-
-def inner_mesh(mesh: Mapping[str, Number], kv_heads: int) -> dict[str, Number]:
-    """The mesh as the sharding algebra sees it: tensor ways split into those over KV heads and those within a group."""
-    tensor = mesh.get("tensor", 1)
-    if isinstance(tensor, int):
-        kv: Number = gcd(tensor, kv_heads)
-    else:
-        kv = common_divisor(tensor, kv_heads)
-    result = {axis: mesh.get(axis, 1) for axis in MESH_AXES if axis != "tensor"}
-    return {**result, "tensor_kv": kv, "tensor_q": tensor / kv}
-
-
-def common_divisor(tensor: Number, kv_heads: int) -> Number:
-    """gcd in whatever arithmetic `tensor` has."""
-    if hasattr(tensor, "value"):
-        return type(tensor)(float(gcd(int(tensor.value), kv_heads)), name="gcd(tensor, K)")
-    import numpy as np
-
-    return np.gcd(np.asarray(tensor, dtype=np.int64), kv_heads)
 
 
 def environment(
@@ -118,37 +79,4 @@ def environment(
 ) -> tuple[dict[str, Number], dict[str, Number]]:
     """(sizes of array axes, sizes of inner mesh axes) of one microbatch; B counts sequences over all groups."""
     inner = inner_mesh(mesh, kv_heads)
-    return {**axes, "B": sequences * inner["data"] * inner["fsdp"] * inner["expert"]}, inner
-
-
-def links_of(
-    placement: Placement, inner: Mapping[str, Number], groups: Sequence[tuple[str, ...]], calibration: Calibration
-) -> dict[tuple[str, ...], tuple[Group, Group]]:
-    """For each group of inner mesh axes: what it can do by physics, and as calibrated."""
-    result = {}
-    for axes in groups:
-        whole = [("tensor" if a.startswith("tensor_") else a) for a in axes]
-        outer = list(dict.fromkeys(whole))
-        pair = (group(placement, outer), group(placement, outer, calibration))
-        part = {a for a in axes if a.startswith("tensor_")}
-        if len(part) == 1:
-            others = inner["tensor_kv"] if "tensor_q" in part else inner["tensor_q"]
-            pair = (part_of(pair[0], others), part_of(pair[1], others))
-        result[axes] = pair
-    return result
-
-
-def part_of(whole: Group, others: Number) -> Group:
-    """A group that leaves out `others` ways of a mesh axis: the same links, a smaller share to move."""
-    n = whole.size / others
-    share = (1 - 1 / n) / where(whole.size > 1, 1 - 1 / whole.size, 1.0)
-    some = where(n > 1, 1.0, 0.0)
-    return replace(
-        whole,
-        size=n,
-        gather_rate=whole.gather_rate * share,
-        all_reduce_rate=whole.all_reduce_rate * share,
-        all_to_all_rate=whole.all_to_all_rate * share,
-        gather_latency=whole.gather_latency * some,
-        all_reduce_latency=whole.all_reduce_latency * some,
-    )
+    return {**axes, "B": sequences * batch_groups(inner)}, inner

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rooftop.errors import InputError, nearest
 from rooftop.units import dtype, dtype_bytes
@@ -49,6 +49,4 @@ def recipe(name: str, *, moments: str | None = None) -> Recipe:
         raise InputError(
             f"unknown precision {name!r}{nearest(name, RECIPES)}; use one of {', '.join(RECIPES)}", field="precision"
         ) from None
-    if moments is None:
-        return base
-    return Recipe(base.compute, base.weights, base.gradients, dtype(moments), base.master)
+    return base if moments is None else replace(base, moments=dtype(moments))

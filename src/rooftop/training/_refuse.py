@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from rooftop.costing import MESH_AXES
 from rooftop.errors import InputError, NoAnswer, RooftopError, nearest
 from rooftop.hardware import slice_of, standard_slices
-from rooftop.training._layouts import MESH_AXES
 from rooftop.training._plan import Problem
 from rooftop.training._search import Outcome, search
-from rooftop.training._space import degrees
+from rooftop.training._space import options
 from rooftop.training._structure import structure
 
 
 def check_fixed(problem: Problem, fixed: Mapping[str, int]) -> None:
     """Refuse mesh axes that do not exist, and ways that do not divide the model, by name."""
-    found = degrees(structure(problem.model, problem.seq, 3, problem.recipe))
+    compiled = structure(problem.model, problem.seq, 3, problem.recipe)
     for axis, ways in fixed.items():
         if axis not in MESH_AXES:
             raise InputError(
@@ -25,9 +25,9 @@ def check_fixed(problem: Problem, fixed: Mapping[str, int]) -> None:
             )
         if ways < 1:
             raise InputError(f"{axis}={ways} is not a number of ways; give 1 or more", field="mesh")
-        if axis == "data" or found.options(axis, [ways]):
+        if axis == "data" or options(compiled, axis, [ways]):
             continue
-        known = found.options(axis, range(1, 1025))
+        known = options(compiled, axis, range(1, 1025))
         raise InputError(
             f"{axis}={ways} does not divide {problem.model.name} evenly ({_what(axis)}); use"
             f" {', '.join(map(str, known[:-1])) + ' or ' if len(known) > 1 else ''}{known[-1]}",
@@ -67,16 +67,16 @@ def no_plan(problem: Problem, outcome: Outcome, fixed: Mapping[str, int]) -> Roo
 
 
 def _what_fits(problem: Problem, fixed: Mapping[str, int]) -> str:
-    options: list[str] = []
+    fitting: list[str] = []
     if problem.recipe.moments != "bf16" or problem.recipe.master:
         lean = replace(problem, recipe=replace(problem.recipe, moments="bf16", master=None))
         if search(lean, fixed, keep=1).found:
-            options.append("optimizer states in bf16 (--optimizer-dtype bf16)")
+            fitting.append("optimizer states in bf16 (--optimizer-dtype bf16)")
     for name in standard_slices(problem.slice.chip.name):
         larger = slice_of(name)
         if larger.chips > problem.slice.chips and search(replace(problem, slice=larger), fixed, keep=1).found:
-            options.append(f"a slice of {larger.chips} chips ({larger.name})")
+            fitting.append(f"a slice of {larger.chips} chips ({larger.name})")
             break
-    if not options:
+    if not fitting:
         return "no larger standard slice fits either: use a smaller model, a shorter --seq or a chip with more memory"
-    return f"what would fit: {' or '.join(options)}"
+    return f"what would fit: {' or '.join(fitting)}"

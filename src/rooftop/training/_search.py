@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rooftop.costing import MESH_AXES, PLACEMENT_ORDER, batch_groups, links_of, narrowed, outer_axes
 from rooftop.formula import total
 from rooftop.roofline import Group, Placement, collective_seconds, group, placements, single_placements
 from rooftop.training import _space as space
 from rooftop.training._estimate import Local, local, moved
-from rooftop.training._layouts import MESH_AXES, ZERO_STAGES
-from rooftop.training._plan import PLACEMENT_ORDER, Plan, Problem, environment, links_of, part_of, rates_of
+from rooftop.training._layouts import ZERO_STAGES
+from rooftop.training._plan import Plan, Problem, environment
 from rooftop.training._remat import POLICIES
 from rooftop.training._step import Evaluated, memory_of, states_of, step
 from rooftop.training._structure import structure
@@ -126,7 +127,7 @@ class _Todo:
             chips = math.prod(sizes)
             if scene.least_seconds_per_token / chips >= threshold():
                 break
-            meshes = space.meshes(chips, scene.degrees, fixed, int(scene.most_sequences))
+            meshes = space.meshes(chips, scene.any, fixed, int(scene.most_sequences))
             meshes = meshes[scene.can_batch(meshes)]
             if len(meshes):
                 batch.append((sizes, meshes))
@@ -168,8 +169,7 @@ class Scene:
         self.structures = {zero: structure(problem.model, problem.seq, zero, problem.recipe) for zero in ZERO_STAGES}
         self.any = self.structures[3]
         self.groups = tuple(sorted({axes for s in self.structures.values() for axes in s.groups}))
-        self.degrees = space.degrees(self.any)
-        self.rates = rates_of(problem)
+        self.rates = problem.rates
         self.target = problem.batch_tokens / problem.seq
         self.most_sequences = np.floor(self.target * (1 + problem.batch_within) + 1e-9)
         self.least_sequences = max(1.0, np.ceil(self.target * (1 - problem.batch_within) - 1e-9))
@@ -179,7 +179,7 @@ class Scene:
 
     def can_batch(self, meshes: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Meshes whose data-parallel groups can share some batch within the tolerance evenly."""
-        groups = meshes[:, 0] * meshes[:, 1] * meshes[:, 4]
+        groups = _groups(meshes)
         most = np.floor(self.most_sequences / groups)
         return np.asarray(most * groups >= self.least_sequences)
 
@@ -192,7 +192,7 @@ class Scene:
 
         Options are distinct and give a batch within the tolerance.
         """
-        groups = (meshes[:, 0] * meshes[:, 1] * meshes[:, 4])[:, None].astype(np.float64)
+        groups = _groups(meshes)[:, None].astype(np.float64)
         m_fixed = np.array(space.MICROBATCHES, dtype=np.float64)[None, :]
         b_fixed = np.array(space.SEQUENCES, dtype=np.float64)[None, :]
         b = np.maximum(1.0, np.rint(self.target / (groups * m_fixed)))
@@ -239,7 +239,7 @@ class Scene:
         that its number of chips could have, divided evenly over stages, with the smallest possible bubble.
         """
         ways = {axis: meshes[:, i].astype(np.float64) for i, axis in enumerate(MESH_AXES)}
-        groups = ways["data"] * ways["fsdp"] * ways["expert"]
+        groups = batch_groups(ways)
         most = np.floor(self.most_sequences / groups)
         axes, inner = environment(ways, most, self.any.kv_heads, self.any.axes)
         work = self._work(axes, inner)
@@ -264,7 +264,7 @@ class Scene:
         """For the groups that critical transfers use: the best that so many chips could do, placed as well as can be."""
         result = {}
         for axes in sorted({t.axes for c in self.any.programs for t in c.transfers if t.overlap == "critical"}):
-            outer = list(dict.fromkeys("tensor" if a.startswith("tensor_") else a for a in axes))
+            outer = outer_axes(axes)
             ways = np.prod([meshes[:, MESH_AXES.index(a)] for a in outer], axis=0)
             distinct, of_mesh = np.unique(np.stack([part, ways], axis=1), axis=0, return_inverse=True)
             options = [single_placements(parts[p], n) for p, n in distinct.tolist()]
@@ -280,12 +280,13 @@ class Scene:
                 values = np.broadcast_to(np.asarray(getattr(g, name), dtype=np.float64), n)
                 return np.minimum.reduceat(values, starts)[np.ravel(of)]
 
-            best = Group(*(fastest(name) for name in _GROUP_FIELDS))
-            only = {a for a in axes if a.startswith("tensor_")}
-            if len(only) == 1:
-                best = part_of(best, inner["tensor_kv"] if "tensor_q" in only else inner["tensor_q"])
-            result[axes] = best
+            result[axes] = narrowed(Group(*(fastest(name) for name in _GROUP_FIELDS)), axes, inner)
         return result
+
+
+def _groups(meshes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Groups that see different sequences, of each mesh."""
+    return np.asarray(batch_groups({axis: meshes[:, i] for i, axis in enumerate(MESH_AXES)}))
 
 
 _GROUP_FIELDS = tuple(f.name for f in fields(Group))
@@ -349,7 +350,7 @@ def _evaluate(
         view = _View(rows)
         _time(
             scene, limits, keep, outcome, meshes, rows, where_[first:last],
-            {n: w.take(rows) for n, w in works.items()},
+            {n: w.take(view) for n, w in works.items()},
             {z: {n: view.some(vs, moving[z][n]) for n, vs in per.items()} for z, per in values.items()},
             {a: view(v) for a, v in inner.items()}, microbatches[rows], sequences[rows],
             {k: t[rows] for k, t in timed.items()},
@@ -396,7 +397,7 @@ def _time(
         PLACEMENT_ORDER,
     )
     links = links_of(placed, inner, scene.groups, problem.calibration)
-    tokens = microbatches * sequences * (inner["data"] * inner["fsdp"] * inner["expert"]) * problem.seq
+    tokens = microbatches * sequences * batch_groups(inner) * problem.seq
     every = np.arange(len(rows))
     best = np.full(len(rows), np.inf)
     choice = np.zeros((len(rows), 3), dtype=np.int64)
@@ -475,7 +476,7 @@ def _distinct(
         PLACEMENT_ORDER,
     )
     columns: list[Any] = [index]
-    outer = {tuple(dict.fromkeys("tensor" if a.startswith("tensor_") else a for a in axes)) for axes in scene.groups}
+    outer = {outer_axes(axes) for axes in scene.groups}
     for axes in sorted(outer):
         g = group(placed, axes)
         columns += [g.gather_rate, g.all_reduce_rate, g.all_to_all_rate, g.permute_rate, g.gather_latency]

@@ -17,14 +17,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rooftop.costing import MESH_AXES, batch_groups
 from rooftop.roofline import Dimension, divisors
-from rooftop.training._layouts import MESH_AXES
 from rooftop.training._structure import Structure
 
 IntArray = NDArray[np.int64]
@@ -34,43 +33,31 @@ MICROBATCHES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 
 SEQUENCES = (1, 2, 4, 8)
 
 
-@dataclass(frozen=True, slots=True)
-class Degrees:
-    """What may split a model: (size, inner mesh axes) of every array axis that must divide, and the number of layers."""
-
-    divisible: tuple[tuple[int, tuple[str, ...]], ...]
-    layers: int
-    kv_heads: int
-
-    def allows(self, ways: Mapping[str, IntArray]) -> NDArray[np.bool_]:
-        """Whether every array axis divides evenly; ways by inner mesh axis, all of one shape."""
-        shape = np.broadcast_shapes(*(np.shape(w) for w in ways.values()))
-        result = np.ones(shape, dtype=np.bool_)
-        for size, names in self.divisible:
-            product: Any = 1
-            for name in names:
-                product = product * ways.get(name, 1)
-            result &= size % product == 0
-        return result
-
-    def options(self, axis: str, candidates: Sequence[int]) -> list[int]:
-        """Candidate ways of one mesh axis that divide what that axis splits when it is alone."""
-        n = np.array(candidates, dtype=np.int64)
-        if axis == "tensor":
-            kv = np.gcd(n, self.kv_heads)
-            keep = self.allows({"tensor_kv": kv, "tensor_q": n // kv})
-        elif axis == "pipeline":
-            keep = n <= self.layers
-        elif axis == "expert" and not any("expert" in names for _, names in self.divisible):
-            keep = n == 1
-        else:
-            keep = self.allows({axis: n})
-        return [int(x) for x in n[keep]]
+def allows(model: Structure, ways: Mapping[str, IntArray]) -> NDArray[np.bool_]:
+    """Whether every array axis of a model divides evenly; ways by inner mesh axis, all of one shape."""
+    shape = np.broadcast_shapes(*(np.shape(w) for w in ways.values()))
+    result = np.ones(shape, dtype=np.bool_)
+    for size, names in model.divisible:
+        product: Any = 1
+        for name in names:
+            product = product * ways.get(name, 1)
+        result &= size % product == 0
+    return result
 
 
-def degrees(structure: Structure) -> Degrees:
-    """What may split a model."""
-    return Degrees(structure.divisible, structure.layers, structure.kv_heads)
+def options(model: Structure, axis: str, candidates: Sequence[int]) -> list[int]:
+    """Candidate ways of one mesh axis that divide what that axis splits when it is alone."""
+    n = np.array(candidates, dtype=np.int64)
+    if axis == "tensor":
+        kv = np.gcd(n, model.kv_heads)
+        keep = allows(model, {"tensor_kv": kv, "tensor_q": n // kv})
+    elif axis == "pipeline":
+        keep = n <= model.layers
+    elif axis == "expert" and not any("expert" in names for _, names in model.divisible):
+        keep = n == 1
+    else:
+        keep = allows(model, {axis: n})
+    return [int(x) for x in n[keep]]
 
 
 def used_sizes(dimensions: Sequence[Dimension], fraction: float = 0.5) -> Iterator[tuple[int, ...]]:
@@ -97,27 +84,27 @@ def _short(n: int) -> bool:
     return n < 32
 
 
-def meshes(chips: int, degrees: Degrees, fixed: Mapping[str, int], max_groups: int) -> IntArray:
+def meshes(chips: int, model: Structure, fixed: Mapping[str, int], max_groups: int) -> IntArray:
     """All meshes of `chips` chips as rows of ways in the order of MESH_AXES; shape [n, 6]."""
     every = divisors(chips)
     names = MESH_AXES[1:]
-    options = []
+    choices = []
     for axis in names:
         candidates = [n for n in every if axis not in fixed or n == fixed[axis]]
-        options.append(degrees.options(axis, candidates))
-    if not all(options):
+        choices.append(options(model, axis, candidates))
+    if not all(choices):
         return np.zeros((0, len(MESH_AXES)), dtype=np.int64)
-    grid = np.stack(np.meshgrid(*options, indexing="ij"), axis=-1).reshape(-1, len(names)).astype(np.int64)
+    grid = np.stack(np.meshgrid(*choices, indexing="ij"), axis=-1).reshape(-1, len(names)).astype(np.int64)
     product = grid.prod(axis=1)
     keep = chips % product == 0
     grid, product = grid[keep], product[keep]
     rows = np.concatenate([(chips // product)[:, None], grid], axis=1)
     ways = {axis: rows[:, i] for i, axis in enumerate(MESH_AXES)}
-    kv = np.gcd(ways["tensor"], degrees.kv_heads)
-    keep = degrees.allows({**ways, "tensor_kv": kv, "tensor_q": ways["tensor"] // kv})
-    keep &= ways["data"] * ways["fsdp"] * ways["expert"] <= max_groups
-    full = -(-degrees.layers // ways["pipeline"])
-    keep &= degrees.layers - full * (ways["pipeline"] - 1) >= 1
+    kv = np.gcd(ways["tensor"], model.kv_heads)
+    keep = allows(model, {**ways, "tensor_kv": kv, "tensor_q": ways["tensor"] // kv})
+    keep &= batch_groups(ways) <= max_groups
+    full = -(-model.layers // ways["pipeline"])
+    keep &= model.layers - full * (ways["pipeline"] - 1) >= 1
     if "data" in fixed:
         keep &= ways["data"] == fixed["data"]
     return np.asarray(rows[keep])

@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from rooftop.costing import Links, Rates, exposed_seconds, transfer_seconds
 from rooftop.formula import Number, ceil, formula, maximum, named, total, where
 from rooftop.roofline import collective_seconds
-from rooftop.training._estimate import (
-    Links,
-    Local,
-    Moved,
-    Pass,
-    Rates,
-    bound_seconds,
-    exposed_seconds,
-    pass_seconds,
-    schedule_seconds,
-)
+from rooftop.training._estimate import Local, Moved, Pass, bound_seconds, pass_seconds, schedule_seconds
 from rooftop.training._memory import memory_parts
 from rooftop.training._structure import Compiled, Structure
 
@@ -225,11 +216,9 @@ def _update(compiled: Compiled, sizes: list[Number], links: Links) -> _Update:
     gather: list[Number] = []
     busy: dict[str, Number] = {}
     for transfer in compiled.updates:
-        physics, achieved = links[transfer.axes]
-        bytes = total(sizes[i] for i in transfer.bytes)
-        seconds = named(collective_seconds(transfer.kind, bytes, achieved), f"T({transfer.title})", "s")
-        (gather if transfer.kind == "all_gather" else reduce).append(seconds)
-        busy[transfer.axis] = busy.get(transfer.axis, 0.0) + collective_seconds(transfer.kind, bytes, physics)
+        (gather if transfer.kind == "all_gather" else reduce).append(transfer_seconds(transfer, sizes, links))
+        least = transfer_seconds(transfer, sizes, links, bound=True)
+        busy[transfer.axis] = busy.get(transfer.axis, 0.0) + least
     return _Update(total(reduce), total(gather), busy)
 
 

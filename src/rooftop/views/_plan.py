@@ -138,7 +138,7 @@ def _summary(answer: Answer) -> RenderableType:
 
 def placement_text(e: Estimate) -> str:
     """Which mesh axes lie on which part of the network, innermost first."""
-    from rooftop.training._plan import PLACEMENT_ORDER
+    from rooftop.costing import PLACEMENT_ORDER
 
     texts = []
     for d, factors in zip(e.problem.dimensions, e.plan.factors, strict=False):

@@ -1,0 +1,103 @@
+"""Mesh axes: as users name them, as the sharding algebra sees them, and what a group of chips along them can do.
+
+`tensor` is two mesh axes inside: `tensor_kv` splits KV heads, `tensor_q` the query heads that share one KV head, so that
+more tensor ways than KV heads means what it does in practice: KV heads are repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import gcd
+
+from rooftop.formula import Number, where
+from rooftop.roofline import Calibration, Group, Placement, group
+
+#: The mesh axes as users name them.
+MESH_AXES = ("data", "fsdp", "tensor", "context", "expert", "pipeline")
+#: The same as the sharding algebra sees them.
+INNER_AXES = ("data", "fsdp", "tensor_kv", "tensor_q", "context", "expert", "pipeline")
+#: Mesh axes that share a network dimension, innermost first: those that communicate most often get the closest chips.
+PLACEMENT_ORDER = ("tensor", "context", "expert", "fsdp", "data", "pipeline")
+
+TENSOR = ("tensor_kv", "tensor_q")
+#: Mesh axes whose groups of chips see different sequences.
+BATCH = ("data", "fsdp", "expert")
+
+#: Mesh axes -> what their group can do: (by physics, as calibrated).
+Links = Mapping[tuple[str, ...], tuple[Group, Group]]
+
+
+def outer_axes(axes: Sequence[str]) -> tuple[str, ...]:
+    """Inner mesh axes as users name them, each once: ('tensor_kv', 'tensor_q') is ('tensor',)."""
+    return tuple(dict.fromkeys("tensor" if axis in TENSOR else axis for axis in axes))
+
+
+def outer_name(axes: Sequence[str]) -> str:
+    """The user's name of a group of inner mesh axes."""
+    return "+".join(outer_axes(axes))
+
+
+def batch_groups(mesh: Mapping[str, Number]) -> Number:
+    """Groups of chips that see different sequences; ways by mesh axis, in any arithmetic."""
+    result = mesh.get(BATCH[0], 1)
+    for axis in BATCH[1:]:
+        result = result * mesh.get(axis, 1)
+    return result
+
+
+def inner_mesh(mesh: Mapping[str, Number], kv_heads: int) -> dict[str, Number]:
+    """The mesh as the sharding algebra sees it: tensor ways split into those over KV heads and those within a group."""
+    tensor = mesh.get("tensor", 1)
+    if isinstance(tensor, int):
+        kv: Number = gcd(tensor, kv_heads)
+    else:
+        kv = common_divisor(tensor, kv_heads)
+    result = {axis: mesh.get(axis, 1) for axis in MESH_AXES if axis != "tensor"}
+    return {**result, "tensor_kv": kv, "tensor_q": tensor / kv}
+
+
+def common_divisor(tensor: Number, kv_heads: int) -> Number:
+    """gcd in whatever arithmetic `tensor` has."""
+    if hasattr(tensor, "value"):
+        return type(tensor)(float(gcd(int(tensor.value), kv_heads)), name="gcd(tensor, K)")
+    import numpy as np
+
+    return np.gcd(np.asarray(tensor, dtype=np.int64), kv_heads)
+
+
+def links_of(
+    placement: Placement, inner: Mapping[str, Number], groups: Sequence[tuple[str, ...]], calibration: Calibration
+) -> dict[tuple[str, ...], tuple[Group, Group]]:
+    """For each group of inner mesh axes: what it can do by physics, and as calibrated."""
+    result = {}
+    for axes in groups:
+        outer = outer_axes(axes)
+        physics, achieved = group(placement, outer), group(placement, outer, calibration)
+        result[axes] = narrowed(physics, axes, inner), narrowed(achieved, axes, inner)
+    return result
+
+
+def narrowed(whole: Group, axes: Sequence[str], inner: Mapping[str, Number]) -> Group:
+    """What inner axes can do, from what their outer ones can: half of `tensor` is a part of its group."""
+    some = [axis for axis in axes if axis in TENSOR]
+    if len(some) != 1:
+        return whole
+    (other,) = (axis for axis in TENSOR if axis not in some)
+    return part_of(whole, inner[other])
+
+
+def part_of(whole: Group, others: Number) -> Group:
+    """A group that leaves out `others` ways of a mesh axis: the same links, a smaller share to move."""
+    n = whole.size / others
+    share = (1 - 1 / n) / where(whole.size > 1, 1 - 1 / whole.size, 1.0)
+    some = where(n > 1, 1.0, 0.0)
+    return replace(
+        whole,
+        size=n,
+        gather_rate=whole.gather_rate * share,
+        all_reduce_rate=whole.all_reduce_rate * share,
+        all_to_all_rate=whole.all_to_all_rate * share,
+        gather_latency=whole.gather_latency * some,
+        all_reduce_latency=whole.all_reduce_latency * some,
+    )

@@ -1,0 +1,134 @@
+"""Seconds of compiled terms: kernels at the rates of a chip, transfers over its links, and what hides under what.
+
+Every function here takes numbers, NumPy arrays (many plans at once) or traced quantities, and knows three classes of transfer:
+
+- prefetch: gathers of weights and reductions of gradients, which hide under other layers' work;
+- ring: keys and values over the context axis, which hide under attention;
+- critical: activations between two matmuls that need them, which nothing hides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rooftop.costing._axes import Links
+from rooftop.costing._terms import Terms, Transfer, Work
+from rooftop.formula import Number, formula, maximum, minimum, named, total
+from rooftop.hardware import Chip, peak
+from rooftop.roofline import Calibration, collective_seconds, expected_op_seconds, padded
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Rates of one chip, bound and achieved (FLOP/s, bytes/s, seconds)."""
+
+    peak: Number
+    hbm: Number
+    vector: Number
+    matmul_expected: Number
+    attention_expected: Number
+    hbm_expected: Number
+    vector_expected: Number
+    op_overhead: Number
+    tile: tuple[int, int, int]
+
+
+def rates_of(chip: Chip, dtype: str, calibration: Calibration) -> Rates:
+    """Peak and achieved rates of a chip for matmuls of a dtype."""
+    top = peak(chip, dtype)
+    return Rates(
+        peak=top,
+        hbm=chip.hbm_bandwidth,
+        vector=chip.vector_flops,
+        matmul_expected=top * calibration.matmul,
+        attention_expected=top * calibration.attention,
+        hbm_expected=chip.hbm_bandwidth * calibration.hbm,
+        vector_expected=chip.vector_flops * calibration.vector,
+        op_overhead=calibration.op_overhead,
+        tile=chip.tile,
+    )
+
+
+def work_seconds(terms: Terms, sizes: Sequence[Number], rates: Rates) -> list[Number]:
+    """Expected seconds of every kernel of a program whose distinct sizes have been evaluated, in its order."""
+    padding: dict[tuple[int, int], Number] = {}
+
+    def pad(index: int, tile: int) -> Number:
+        key = (index, tile)
+        if key not in padding:
+            padding[key] = padded(sizes[index], tile)
+        return padding[key]
+
+    return [named(_kernel_seconds(w, sizes, rates, pad), f"T({w.name}, {w.phase})", "s") for w in terms.works]
+
+
+def _kernel_seconds(work: Work, sizes: Sequence[Number], rates: Rates, pad: Callable[[int, int], Number]) -> Number:
+    bytes = total(sizes[i] for i in work.bytes)
+    if work.matmul is not None:
+        rows, contraction, columns, rest = work.matmul
+        flops = (
+            work.scale
+            * sizes[rest]
+            * pad(rows, rates.tile[0])
+            * pad(contraction, rates.tile[1])
+            * pad(columns, rates.tile[2])
+        )
+        return expected_op_seconds(flops, bytes, rates.matmul_expected, rates.hbm_expected, rates.op_overhead)
+    if work.flops:
+        flops = total(sizes[i] for i in work.flops)
+        return expected_op_seconds(flops, bytes, rates.attention_expected, rates.hbm_expected, rates.op_overhead)
+    if not work.vector:
+        return bytes / rates.hbm_expected
+    flops = total(sizes[i] for i in work.vector)
+    return expected_op_seconds(flops, bytes, rates.vector_expected, rates.hbm_expected, rates.op_overhead)
+
+
+def transfer_seconds(transfer: Transfer, sizes: Sequence[Number], links: Links, *, bound: bool = False) -> Number:
+    """Seconds of a transfer: expected, or its bound by physics."""
+    physics, achieved = links[transfer.axes]
+    bytes = total(sizes[i] for i in transfer.bytes)
+    if bound:
+        return collective_seconds(transfer.kind, bytes, physics)
+    return named(collective_seconds(transfer.kind, bytes, achieved), f"T({transfer.title}, {transfer.phase})", "s")
+
+
+@formula("T_exposed", "s", note="what does not hide under the work that it may hide under")
+def exposed_seconds(transfer: Number, room: Number) -> Number:
+    """Seconds of a transfer left over when `room` seconds of work can hide it."""
+    return maximum(0.0, transfer - room)
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """One microbatch through one program in one direction: work, what it takes with communication, what room is left."""
+
+    work: Number
+    seconds: Number
+    critical: Number
+    ring: Number  # exposed
+    prefetch: Number  # exposed
+    room: Number  # seconds of work under which nothing hides yet
+
+
+def direction(
+    work: Number, attention: Number, critical: Number, ring: Number, prefetch: Number, overlap: Mapping[str, Number]
+) -> Direction:
+    """Lay transfers beside work: keys and values hide under attention, prefetched ones under what is left of the work.
+
+    No second of work hides two transfers, so that no link can be busier than the step is long.
+    """
+    share = overlap["prefetch"]
+    critical = named(exposed_seconds(critical, overlap["critical"] * work), "T_critical", "s")
+    hidden = minimum(ring, share * attention)
+    room = maximum(0.0, (share - overlap["critical"]) * work - hidden)
+    ring_left = exposed_seconds(ring, share * attention)
+    prefetch_left = exposed_seconds(prefetch, room)
+    return Direction(
+        work=work,
+        seconds=work + critical + ring_left + prefetch_left,
+        critical=critical,
+        ring=ring_left,
+        prefetch=prefetch_left,
+        room=maximum(0.0, room - prefetch),
+    )
