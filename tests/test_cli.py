@@ -575,3 +575,21 @@ def test_json_never_holds_what_is_not_a_number(capsys: pytest.CaptureFixture[str
     assert json.loads(capsys.readouterr().out) == {"a": 1.5, "b": 2, "c": [None, None]}
     with pytest.raises(ValueError, match="nan"):
         emit({"a": np.float64("nan")}, lambda: "", as_json=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["plan", "--scale", "8..16", "--explain"], "--explain"),
+        (["plan", "--scale", "8..16", "--chips", "8"], "--chips"),
+        (["plan", "--scale", "8..16", "--budget", "1M"], "--budget"),
+        (["plan", "--checkpoint-seconds", "5"], "--checkpoint-seconds"),
+        (["step", "--mesh", "fsdp=8", "--restart-seconds", "5"], "--restart-seconds"),
+        (["step", "--plan", "x.json", "--remat", "full"], "--remat"),
+        (["step", "--plan", "x.json", "--microbatches", "2"], "--microbatches"),
+    ],
+)
+def test_an_option_that_would_change_nothing_is_refused(words, says, capsys):
+    command, *options = words
+    error = refused(capsys, command, "llama-3-8b", "--on", "h100", *options)
+    assert f"{says} would change nothing here" in error

@@ -11,7 +11,7 @@ import pytest
 
 from rooftop.errors import InputError, NoAnswer
 from rooftop.hardware import slice_of
-from rooftop.training import MESH_AXES, Limits, Question, explain_estimate, named_plan, plan, recipe, step_of
+from rooftop.training import MESH_AXES, Choices, Limits, Question, explain_estimate, named_plan, plan, recipe, step_of
 from rooftop.transformer import architecture
 from rooftop.views._explain import explanation_text
 from rooftop.views._plan import answer_json
@@ -26,18 +26,16 @@ def question(model="llama-3-8b", where="v5e:4x4", **options):
 
 def test_a_named_plan_has_the_mesh_and_the_schedule_that_were_named():
     asked = question("llama-3-8b", "v5p:4x4x4", batch=1e6)
-    named = named_plan(asked, {"fsdp": 16, "tensor": 4}, remat="selective", zero=2, microbatches=2)
+    named = named_plan(asked, {"fsdp": 16, "tensor": 4}, choices=Choices(zero=2, remat="selective"), microbatches=2)
     assert {a: w for a, w in named.mesh.items() if w > 1} == {"fsdp": 16, "tensor": 4}
-    assert (named.remat, named.zero, named.microbatches, named.chips) == ("selective", 2, 2, 64)
+    assert (named.choices.remat, named.choices.zero, named.microbatches, named.chips) == ("selective", 2, 2, 64)
     assert step_of(asked, named).best.batch_tokens == pytest.approx(1e6, rel=0.1)
 
 
 def test_a_plan_found_is_the_plan_named():
     asked = question(SMALL, "v5e:2x4", batch=64 * 1024, seq=1024)
     best = plan(asked, keep=1).best
-    named = named_plan(
-        asked, best.plan.mesh, microbatches=best.plan.microbatches, remat=best.plan.remat, zero=best.plan.zero
-    )
+    named = named_plan(asked, best.plan.mesh, microbatches=best.plan.microbatches, choices=best.plan.choices)
     assert step_of(asked, named).best.seconds_per_token == pytest.approx(best.seconds_per_token, rel=1e-9)
 
 
@@ -62,7 +60,15 @@ def test_meshes_that_are_refused(mesh, part):
     assert refused.value.field == "mesh"
 
 
-@pytest.mark.parametrize("options", [{"remat": "some"}, {"zero": 4}, {"zero": 0}, {"microbatches": 10**6}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"choices": Choices(remat="some")},
+        {"choices": Choices(zero=4)},
+        {"choices": Choices(zero=0)},
+        {"microbatches": 10**6},
+    ],
+)
 def test_schedules_that_are_refused(options):
     with pytest.raises(InputError):
         named_plan(question(), {"fsdp": 16}, **options)
@@ -135,10 +141,15 @@ def test_the_best_plan_fits_and_leads():
 
 
 def test_fixed_axes_and_limits_are_kept():
-    limits = Limits(zero=(1,), remat=("full",), microbatches=2)
+    limits = Limits({"zero": (1,), "remat": ("full",)}, microbatches=2)
     answer = plan(question(SMALL, "v5e:2x4", batch=64 * 1024, seq=1024), fixed={"tensor": 2}, limits=limits, keep=5)
     for e in (answer.best, *answer.alternatives):
-        assert (e.plan.mesh["tensor"], e.plan.zero, e.plan.remat, e.plan.microbatches) == (2, 1, "full", 2)
+        assert (e.plan.mesh["tensor"], e.plan.choices.zero, e.plan.choices.remat, e.plan.microbatches) == (
+            2,
+            1,
+            "full",
+            2,
+        )
 
 
 def test_headroom_and_batches_are_kept():
@@ -211,26 +222,26 @@ QUESTIONS = {
     "tpu": (
         question("llama-3-8b", "v5e:16x16", batch=1e6, tokens=1e12),
         {"fsdp": 64, "tensor": 4},
-        {"remat": "selective"},
+        Choices(remat="selective"),
     ),
     "gpu": (
         question("llama-3-70b", "h100:64", batch=1e6, seq=8192),
         {"fsdp": 4, "tensor": 8, "pipeline": 2},
-        {"remat": "full", "zero": 1},
+        Choices(zero=1, remat="full"),
     ),
 }
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_golden_steps(name):
-    asked, mesh, options = QUESTIONS[name]
-    answer = step_of(asked, named_plan(asked, mesh, **options))
+    asked, mesh, chosen = QUESTIONS[name]
+    answer = step_of(asked, named_plan(asked, mesh, choices=chosen))
     assert set(answer.best.plan.mesh) == set(MESH_AXES)
     golden(f"step-{name}.json", json.dumps(rounded(answer_json(answer)), indent=1) + "\n")
 
 
 def test_golden_explanation():
-    asked, mesh, options = QUESTIONS["tpu"]
-    best = step_of(asked, named_plan(asked, mesh, **options)).best
+    asked, mesh, chosen = QUESTIONS["tpu"]
+    best = step_of(asked, named_plan(asked, mesh, choices=chosen)).best
     golden("explain-step.txt", drawn(explanation_text(explain_estimate(best, "step_seconds", 2))))
     golden("explain-memory.txt", drawn(explanation_text(explain_estimate(best, "memory", 1))))

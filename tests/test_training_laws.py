@@ -12,13 +12,14 @@ from rooftop.roofline import ideal
 from rooftop.training import (
     MESH_AXES,
     POLICIES,
-    ZERO_STAGES,
+    Choices,
     Limits,
     Plan,
     Question,
     estimate,
     explain_estimate,
     problem_of,
+    values_of,
 )
 from rooftop.training._evaluate import evaluate
 from rooftop.training._search import search
@@ -59,7 +60,7 @@ def plans(draw):
     assume(found)
     plan = draw(st.sampled_from(found))
     return of, replace(
-        plan, zero=draw(st.sampled_from(ZERO_STAGES)), remat=draw(st.sampled_from(POLICIES)),
+        plan, choices=Choices(zero=draw(st.sampled_from(values_of("zero"))), remat=draw(st.sampled_from(POLICIES))),
         microbatches=draw(st.integers(1, 9)), sequences=draw(st.integers(1, 5)),
     )  # fmt: skip
 
@@ -154,7 +155,9 @@ def test_faster_hardware_never_makes_a_plan_slower(drawn, what, factor):
 @given(plans())
 def test_recomputation_saves_memory_and_costs_time(drawn):
     of, plan = drawn
-    none, selective, full = (estimate(of, replace(plan, remat=p)).step for p in ("none", "selective", "full"))
+    none, selective, full = (
+        estimate(of, replace(plan, choices=replace(plan.choices, remat=p))).step for p in ("none", "selective", "full")
+    )
     saved = [s.memory["saved activations"] for s in (full, selective, none)]
     assert saved == sorted(saved)
     assert none.expected <= selective.expected * (1 + 1e-12)
@@ -166,7 +169,9 @@ def test_recomputation_saves_memory_and_costs_time(drawn):
 @given(plans())
 def test_a_higher_zero_stage_holds_no_more(drawn):
     of, plan = drawn
-    first, second, third = (estimate(of, replace(plan, zero=z)).step.memory for z in (1, 2, 3))
+    first, second, third = (
+        estimate(of, replace(plan, choices=replace(plan.choices, zero=z))).step.memory for z in (1, 2, 3)
+    )
     for part in ("weights", "gradients", "optimizer"):
         assert third[part] <= second[part] * (1 + 1e-12)
         assert second[part] <= first[part] * (1 + 1e-12)
@@ -191,7 +196,7 @@ def test_states_are_what_the_recipe_says(drawn):
     from rooftop.transformer import parameters
 
     count = parameters(of.model).total
-    memory = estimate(of, replace(plan, zero=3)).step.memory
+    memory = estimate(of, replace(plan, choices=replace(plan.choices, zero=3))).step.memory
     assert memory["weights"] * plan.chips >= count * 0.99
     assert memory["optimizer"] <= count * of.recipe.optimizer_bytes * (1 + 1e-9)
     alone = replace(plan, mesh=dict.fromkeys(MESH_AXES, 1), factors=tuple({} for _ in plan.factors))
@@ -211,7 +216,7 @@ def test_a_lossless_calibration_is_no_slower(drawn):
 def test_compute_bound_of_one_chip_is_model_flops_over_peak():
     model = architecture(SMALL)
     of = problem_of(Question(model, slice_of("v5p"), batch=8 * 2048, seq=2048, calibration=ideal()))
-    (found,) = search(of, keep=1, limits=Limits(remat=("none",))).found
+    (found,) = search(of, keep=1, limits=Limits({"remat": ("none",)})).found
     e = estimate(of, found.plan)
     assert e.step.resources["compute"] >= e.flops_per_token * e.batch_tokens / e.peak * (1 - 1e-9)
     # beside the model's FLOPs only the scores that the fused backward pass makes again: one matmul of attention's nine
@@ -225,5 +230,5 @@ def test_recomputation_of_a_gather_bound_pipeline_is_no_faster():
     )
     half = {"fsdp": 2, "pipeline": 2}
     plan = Plan({**dict.fromkeys(MESH_AXES, 1), "fsdp": 4, "pipeline": 4}, (half, half), 6, 1)
-    times = [estimate(of, replace(plan, remat=p)).step.expected for p in POLICIES]
+    times = [estimate(of, replace(plan, choices=replace(plan.choices, remat=p))).step.expected for p in POLICIES]
     assert times == sorted(times)

@@ -98,6 +98,6 @@ def test_chips_days_and_budget_on_the_command_line(capsys: pytest.CaptureFixture
     assert data["slice"] == "h100:16"
     assert data["run"]["usd"] <= 2e6
     assert run([*words, "--days", "1", "--scale", "4..8"]) == 2
-    assert "without it" in capsys.readouterr().err
+    assert "--days would change nothing here" in capsys.readouterr().err
     assert run([*words, "--days", "soon"]) == 2
     assert "--days" in capsys.readouterr().err

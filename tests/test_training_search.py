@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rooftop.hardware import slice_of
 from rooftop.roofline import ideal
-from rooftop.training import MESH_AXES, POLICIES, ZERO_STAGES, Limits, Plan, Question, estimate, problem_of
+from rooftop.training import MESH_AXES, POLICIES, Choices, Limits, Plan, Question, estimate, problem_of, values_of
 from rooftop.training._search import search
 from rooftop.training._space import MICROBATCHES, SEQUENCES, used_sizes
 from rooftop.training._structure import structure
@@ -50,7 +50,7 @@ def microbatchings(of, groups):
 
 def every_plan(of, limits, fixed):
     """The declared space, by loops."""
-    compiled = structure(of.model, of.seq, 3, of.recipe)
+    compiled = structure(of.model, of.seq, Choices(), of.recipe)
     for used in used_sizes(of.dimensions, limits.least_used):
         for placed in itertools.product(*(factorisations(n, len(MESH_AXES)) for n in used)):
             mesh = {a: math.prod(row[i] for row in placed) for i, a in enumerate(MESH_AXES)}
@@ -67,8 +67,8 @@ def every_plan(of, limits, fixed):
             for m, b in microbatchings(of, mesh["data"] * mesh["fsdp"]):
                 if limits.microbatches is not None and m != limits.microbatches:
                     continue
-                for zero, remat in itertools.product(limits.zero, limits.remat):
-                    yield Plan(mesh, factors, m, b, remat, zero)
+                for choices in limits.choices:
+                    yield Plan(mesh, factors, m, b, choices)
 
 
 def brute_force(of, limits, fixed):
@@ -88,12 +88,12 @@ CASES = {
     "four chips of a torus": (TINY, "v5e:2x2", 8, 64, None, FULL, {}),
     "compute bound, four chips": (SMALL, "v5e:2x2", 8, 1024, None, FULL, {"context": 1}),
     "little memory": (SMALL, "v5e:2x2", 8, 1024, 0.6e9, FULL, {"context": 1}),
-    "part of a node": (SMALL, "h100:8", 12, 512, None, Limits(zero=(3,), remat=("none",)), {}),
-    "pipeline and tensor": (SMALL, "h100:8", 16, 512, 0.5e9, Limits(zero=(1,)), {"context": 1, "data": 1}),
-    "rings and strides": (SMALL, "v5e:4x4", 16, 256, None, Limits(zero=(3,), remat=("none",), least_used=1.0), {"data": 1}),
-    "three dimensions": (SMALL, "v5p:2x2x4", 16, 256, None, Limits(zero=(2,), remat=("full",), least_used=1.0), {"data": 1, "context": 1}),
-    "two levels of switches": (SMALL, "h100:16", 16, 256, None, Limits(zero=(3,), remat=("none",), least_used=1.0), {"context": 1}),
-    "two slices": (SMALL, "v5e:2x2*2", 16, 256, None, Limits(zero=(1,), remat=("none",)), {"context": 1}),
+    "part of a node": (SMALL, "h100:8", 12, 512, None, Limits({"zero": (3,), "remat": ("none",)}), {}),
+    "pipeline and tensor": (SMALL, "h100:8", 16, 512, 0.5e9, Limits({"zero": (1,)}), {"context": 1, "data": 1}),
+    "rings and strides": (SMALL, "v5e:4x4", 16, 256, None, Limits({"zero": (3,), "remat": ("none",)}, least_used=1.0), {"data": 1}),
+    "three dimensions": (SMALL, "v5p:2x2x4", 16, 256, None, Limits({"zero": (2,), "remat": ("full",)}, least_used=1.0), {"data": 1, "context": 1}),
+    "two levels of switches": (SMALL, "h100:16", 16, 256, None, Limits({"zero": (3,), "remat": ("none",)}, least_used=1.0), {"context": 1}),
+    "two slices": (SMALL, "v5e:2x2*2", 16, 256, None, Limits({"zero": (1,), "remat": ("none",)}), {"context": 1}),
     "one chip": (TINY, "v5e", 8, 64, None, FULL, {}),
 }  # fmt: skip
 
@@ -121,7 +121,7 @@ def test_a_model_with_two_kinds_of_layers_and_an_odd_number_of_them():
     local = replace(one, mixer=replace(one.mixer, window=64))
     model = replace(architecture(SMALL), stack=(local, one, local, local, one))
     of = tightened(problem_of(Question(model, slice_of("v5e:2x4"), batch=12 * 256, seq=256, batch_within=0.2)), 0.9e9)
-    limits, fixed = Limits(zero=(3, 1), remat=("none", "full")), {"context": 1, "data": 1}
+    limits, fixed = Limits({"zero": (3, 1), "remat": ("none", "full")}), {"context": 1, "data": 1}
     truth, _ = brute_force(of, limits, fixed)
     assert [f.seconds_per_token for f in search(of, fixed, keep=8, limits=limits).found] == pytest.approx(
         truth[:8], rel=1e-9
@@ -135,7 +135,7 @@ def test_a_model_with_two_kinds_of_layers_and_an_odd_number_of_them():
     layers=st.integers(1, 6), d_model=st.sampled_from([128, 384, 2048]), kv_heads=st.sampled_from([1, 2, 6]),
     d_ff=st.sampled_from([256, 1536, 8192]), vocab=st.sampled_from([512, 32000]), seq=st.sampled_from([32, 48, 1024]),
     sequences=st.integers(4, 40), within=st.sampled_from([0.0, 0.1, 0.5]), capacity=st.sampled_from([2e8, 1e9, 8e10]),
-    lossless=st.booleans(), zero=st.sampled_from(ZERO_STAGES), remat=st.lists(st.sampled_from(POLICIES), min_size=1, unique=True),
+    lossless=st.booleans(), zero=st.sampled_from(values_of("zero")), remat=st.lists(st.sampled_from(POLICIES), min_size=1, unique=True),
     keep=st.sampled_from([1, 3]),
 )  # fmt: skip
 def test_search_equals_brute_force_on_random_problems(
@@ -144,7 +144,7 @@ def test_search_equals_brute_force_on_random_problems(
     text = f"layers={layers},d_model={d_model},heads=12,kv_heads={kv_heads},head_dim=32,d_ff={d_ff},vocab={vocab}"
     calibration = ideal() if lossless else None
     of = tightened(problem(text, where, sequences, seq, batch_within=within, calibration=calibration), capacity)
-    limits = Limits(zero=(zero,), remat=tuple(remat), least_used=0.75)
+    limits = Limits({"zero": (zero,), "remat": tuple(remat)}, least_used=0.75)
     fixed = (
         {}
         if of.slice.chips <= 4

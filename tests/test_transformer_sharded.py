@@ -9,7 +9,7 @@ from rooftop import plan
 from rooftop.arrays import Mesh, Program, Sharding, resolve_program, shard
 from rooftop.arrays._emulate import ProgramRun
 from rooftop.costing import INNER_AXES
-from rooftop.training import explain_estimate
+from rooftop.training import Choices, explain_estimate
 from rooftop.training._layouts import layouts
 from rooftop.training._recipe import Recipe
 from rooftop.training._structure import structure
@@ -56,7 +56,7 @@ def small(layer: Layer, norm_weights: int = 1) -> Program:
 def carried_out(program: Program, mesh: dict[str, int], seed: int = 0) -> tuple[np.ndarray, ...]:
     """The output, and the gradients of the input and of all weights, on a mesh."""
     sizes = {"B": 16, **{n: s for n, s in program.axes.items() if isinstance(s, int)}}
-    rules = layouts(3)
+    rules = layouts(Choices())
     full = Mesh.of(dict.fromkeys(INNER_AXES, 1) | mesh)
     result = resolve_program(program, rules.rules, sizes, full, gradient_unreduced=rules.gradient_unreduced)
     random = np.random.default_rng(seed)
@@ -97,7 +97,7 @@ def test_sharded_layers_compute_the_same(kind, mesh):
 )
 def test_experts_are_split_over_their_axis_and_fetch_their_tokens(layer, zero):
     model = Architecture("small", 8, 16, (layer,) * 2)
-    block = structure(model, 8, zero, Recipe()).blocks[0]
+    block = structure(model, 8, Choices(zero=zero), Recipe()).blocks[0]
     kinds = {(t.kind, t.axes) for t in block.transfers}
     assert ("all_to_all", ("expert",)) in kinds
     gathered = any(t.kind == "all_gather" and "fsdp" in t.axes and t.overlap == "prefetch" for t in block.transfers)
@@ -107,7 +107,7 @@ def test_experts_are_split_over_their_axis_and_fetch_their_tokens(layer, zero):
 @pytest.mark.parametrize("name", models())
 def test_every_model_can_be_planned(name):
     model = architecture(name)
-    kinds = structure(model, 128, 3, Recipe())
+    kinds = structure(model, 128, Choices(), Recipe())
     assert sum(kinds.counts[c.name] for c in kinds.blocks) >= model.layers
     for compiled in kinds.programs:
         mesh = dict.fromkeys(INNER_AXES, 2)

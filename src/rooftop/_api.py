@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from rooftop.hardware import Slice, slice_of
-from rooftop.training import POLICIES, ZERO_STAGES, Answer, Limits, Question, named_plan, step_of
+from rooftop.training import Answer, Choices, Limits, Question, choices, named_plan, step_of
 from rooftop.training import plan as search_plan
 from rooftop.transformer import Architecture, architecture
 
@@ -25,7 +25,27 @@ class Options(TypedDict, total=False):
     collective_matmul: bool
 
 
-def _question(model: str | Architecture, on: str | Slice, options: Options) -> Question:
+class PlanOptions(Options, total=False):
+    """Options of `plan`: of the choices the values to try, all where none are named."""
+
+    zero: tuple[int, ...]
+    remat: tuple[str, ...]
+
+
+class StepOptions(Options, total=False):
+    """Options of `step`: of the choices one value each."""
+
+    zero: int
+    remat: str
+
+
+def _split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(choices, the rest) of the options."""
+    names = {f.name for f in choices()}
+    return {n: v for n, v in options.items() if n in names}, {n: v for n, v in options.items() if n not in names}
+
+
+def _question(model: str | Architecture, on: str | Slice, options: Mapping[str, Any]) -> Question:
     return Question(
         architecture(model) if isinstance(model, str) else model,
         slice_of(on) if isinstance(on, str) else on,
@@ -38,18 +58,17 @@ def plan(
     on: str | Slice,
     *,
     fix: Mapping[str, int] | None = None,
-    remat: tuple[str, ...] = POLICIES,
-    zero: tuple[int, ...] = ZERO_STAGES,
     microbatches: int | None = None,
     alternatives: int = 5,
-    **options: Unpack[Options],
+    **options: Unpack[PlanOptions],
 ) -> Answer:
     """The best way to train a model on a slice; see `rooftop plan --help`.
 
     Raises NoAnswer where nothing fits, InputError for what is not well formed.
     """
-    limits = Limits(zero=zero, remat=remat, microbatches=microbatches)
-    return search_plan(_question(model, on, options), fixed=fix, limits=limits, keep=alternatives + 1)
+    allowed, rest = _split(options)
+    limits = Limits(allowed, microbatches=microbatches)
+    return search_plan(_question(model, on, rest), fixed=fix, limits=limits, keep=alternatives + 1)
 
 
 def step(
@@ -57,11 +76,10 @@ def step(
     on: str | Slice,
     mesh: Mapping[str, int],
     *,
-    remat: str = "none",
-    zero: int = 3,
     microbatches: int | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[StepOptions],
 ) -> Answer:
     """Time, memory and cost of one plan that you name; see `rooftop step --help`."""
-    question = _question(model, on, options)
-    return step_of(question, named_plan(question, mesh, microbatches=microbatches, remat=remat, zero=zero))
+    taken, rest = _split(options)
+    question = _question(model, on, rest)
+    return step_of(question, named_plan(question, mesh, microbatches=microbatches, choices=Choices(**taken)))

@@ -70,6 +70,16 @@ def _keep_html(ctx: click.Context, param: click.Parameter, value: str | None) ->
         ctx.meta[_HTML] = value
 
 
+def refuse_given(*options: str, why: str) -> None:
+    """Refuse options that the user gave where they would change nothing."""
+    context = click.get_current_context()
+    for param in context.command.params:
+        name = param.opts[0] if param.opts else ""
+        source = context.get_parameter_source(param.name or "")
+        if name in options and source is click.core.ParameterSource.COMMANDLINE:
+            raise InputError(f"{name} would change nothing here: {why}; leave it out", field=param.name)
+
+
 def explain_options(function: F) -> F:
     """Add `--explain [QUANTITY]` and `--depth`."""
     function = click.option(

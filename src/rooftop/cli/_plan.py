@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
-from rooftop.cli._common import DAYS, INTEGER, SIZES, USD, emit
-from rooftop.cli._training import question_of, show, training_options
-from rooftop.errors import InputError
+from rooftop.cli._common import DAYS, INTEGER, SIZES, USD, emit, refuse_given
+from rooftop.cli._training import choice_options, chosen, question_of, show, training_options
 
 
 @click.command(
@@ -25,12 +25,7 @@ Examples:
 @click.argument("model")
 @training_options
 @click.option("--fix", type=SIZES, help="Fix some mesh axes: tensor=8,pipeline=1.")
-@click.option(
-    "--remat", multiple=True, type=click.Choice(["none", "selective", "full"]), help="Policies to try.  [default: all]"
-)
-@click.option(
-    "--zero", multiple=True, type=click.IntRange(1, 3), help="ZeRO stages of the fsdp axis to try.  [default: all]"
-)
+@choice_options(several=True)
 @click.option("--microbatches", type=INTEGER, help="Fix the number of microbatches.")
 @click.option("--chips", type=INTEGER, help="How many chips, where --on names a chip alone.")
 @click.option(
@@ -46,8 +41,6 @@ def command(
     explain: str | None,
     depth: int,
     fix: dict[str, int] | None,
-    remat: tuple[str, ...],
-    zero: tuple[int, ...],
     microbatches: int | None,
     chips: int | None,
     days: float | None,
@@ -62,27 +55,28 @@ def command(
     layers=48,d_model=6144,heads=64,d_ff=24576,vocab=51200.
     """
     from rooftop import training
-    from rooftop.training import POLICIES, ZERO_STAGES, Limits
     from rooftop.views._plan import curve_json, curve_text
     from rooftop.views._progress import progress_bar
 
+    limits = training.Limits(chosen(options), microbatches=microbatches)
     question = question_of(model, where if chips is None else f"{where}:{chips}", **options)
-    if sum(x is not None for x in (scale, days or budget)) > 1:
-        raise InputError("--scale is a curve over many slices; ask for --days or --budget without it", field="scale")
-    limits = Limits(
-        zero=tuple(z for z in ZERO_STAGES if not zero or z in zero),
-        remat=tuple(p for p in POLICIES if not remat or p in remat),
-        microbatches=microbatches,
-    )
-    with progress_bar("searching plans", quiet=as_json) as advance:
-        if scale is not None:
-            curve = training.scale(question, training.chip_counts(scale), limits=limits, progress=advance)
-        elif days is not None or budget is not None:
-            wish = training.Wish(days, budget)
-            answer = training.fewest(question, wish, limits=limits, keep=alternatives + 1, progress=advance)
-        else:
-            answer = training.plan(question, fixed=fix, limits=limits, keep=alternatives + 1, progress=advance)
     if scale is not None:
+        refuse_given(
+            "--chips",
+            "--days",
+            "--budget",
+            "--explain",
+            "--depth",
+            "--alternatives",
+            why="--scale is a curve over slices",
+        )
+        with progress_bar("searching plans", quiet=as_json) as advance:
+            counts = training.chip_counts(scale)
+            curve = training.scale(question, counts, fixed=fix, limits=limits, progress=advance)
         emit(curve_json(curve), lambda: curve_text(curve), as_json)
-    else:
-        show(answer, as_json, explain, depth)
+        return
+    wish = training.Wish(days, budget)
+    search = training.plan if wish == training.Wish() else partial(training.fewest, wish=wish)
+    with progress_bar("searching plans", quiet=as_json) as advance:
+        answer = search(question, fixed=fix, limits=limits, keep=alternatives + 1, progress=advance)
+    show(answer, as_json, explain, depth)

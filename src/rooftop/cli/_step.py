@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from rooftop.cli._common import INTEGER, SIZES
-from rooftop.cli._training import question_of, show, training_options
+from rooftop.cli._common import INTEGER, SIZES, refuse_given
+from rooftop.cli._training import choice_options, chosen, question_of, show, training_options
 from rooftop.errors import InputError
 
 
@@ -25,14 +25,7 @@ Examples:
 @training_options
 @click.option("--mesh", type=SIZES, help="Ways of the mesh axes: fsdp=64,tensor=4.")
 @click.option("--plan", "file", type=click.Path(path_type=Path), help="A plan saved by --json, instead of --mesh.")
-@click.option(
-    "--remat",
-    default="none",
-    show_default=True,
-    type=click.Choice(["none", "selective", "full"]),
-    help="Rematerialisation.",
-)
-@click.option("--zero", default=3, show_default=True, type=click.IntRange(1, 3), help="ZeRO stage of the fsdp axis.")
+@choice_options(several=False)
 @click.option("--microbatches", type=INTEGER, help="Microbatches of a step.  [default: the fastest number]")
 def command(
     model: str,
@@ -42,22 +35,22 @@ def command(
     depth: int,
     mesh: dict[str, int] | None,
     file: Path | None,
-    remat: str,
-    zero: int,
     microbatches: int | None,
     **options: Any,
 ) -> int:
     """Time, memory and cost of training MODEL under one plan, placed as well as it can be on the slice."""
-    from rooftop.training import named_plan, read_plan, step_of
+    from rooftop.training import Choices, named_plan, read_plan, step_of
     from rooftop.units import format_bytes
 
+    choices = chosen(options)
     question = question_of(model, where, **options)
     if (mesh is None) == (file is None):
         raise InputError("step needs one plan: give --mesh fsdp=64,tensor=4, or --plan FILE", field="mesh")
     if file is not None:
+        refuse_given("--microbatches", *(f"--{name}" for name in choices), why="the plan of --plan says it")
         the_plan = read_plan(file, question)
     else:
-        the_plan = named_plan(question, mesh or {}, microbatches=microbatches, remat=remat, zero=zero)
+        the_plan = named_plan(question, mesh or {}, microbatches=microbatches, choices=Choices(**choices))
     answer = step_of(question, the_plan)
     show(answer, as_json, explain, depth)
     best = answer.best

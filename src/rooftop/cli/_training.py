@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from rooftop.cli._common import COUNT, INTEGER, SECONDS, USD_PER_HOUR, emit, explain_options, json_option
-from rooftop.errors import InputError
+from rooftop.cli._common import COUNT, INTEGER, SECONDS, USD_PER_HOUR, emit, explain_options, json_option, refuse_given
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -74,6 +73,39 @@ def training_options(function: F) -> F:
     return json_option(explain_options(function))
 
 
+def choice_options(*, several: bool) -> Callable[[F], F]:
+    """The choices of a plan as options: one value each, or the values to try."""
+    from rooftop.training import choices
+
+    def add(function: F) -> F:
+        for f in reversed(choices()):
+            values = [str(v) for v in f.metadata["values"]]
+            function = click.option(
+                f"--{f.name.replace('_', '-')}",
+                multiple=several,
+                type=click.Choice(values),
+                help=f"{f.metadata['help']}  [default: {'all are tried' if several else f.default}]",
+            )(function)
+        return function
+
+    return add
+
+
+def chosen(options: dict[str, Any]) -> dict[str, Any]:
+    """Take the choices that were given out of the options: a value, or the values to try, by name."""
+    from rooftop.training import choices
+
+    result = {}
+    for f in choices():
+        given = options.pop(f.name)
+        of_text = {str(v): v for v in f.metadata["values"]}
+        if isinstance(given, tuple) and given:
+            result[f.name] = tuple(of_text[text] for text in given)
+        elif isinstance(given, str):
+            result[f.name] = of_text[given]
+    return result
+
+
 def question_of(
     model: str,
     where: str,
@@ -91,13 +123,15 @@ def question_of(
     from rooftop.transformer import architecture, with_capacity
 
     rate = None
-    if failures is not None:
+    if failures is None:
+        refuse_given(
+            "--checkpoint-seconds", "--checkpoint-every", "--restart-seconds", why="they count with --failures only"
+        )
+    else:
         hours, source = failure_rate(failures)
         rate = Failures(hours, checkpoint_seconds, restart_seconds, checkpoint_every, source)
     arch = architecture(model)
     if capacity_factor is not None:
-        if arch.experts is None:
-            raise InputError(f"{arch.name} has no experts; leave out --capacity-factor", field="capacity_factor")
         arch = with_capacity(arch, capacity_factor)
     return Question(arch, slice_of(where), failures=rate, **options)
 

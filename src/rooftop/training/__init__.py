@@ -2,6 +2,7 @@
 
 from rooftop.costing import MESH_AXES
 from rooftop.training._answer import Answer, named_plan, plan, step_of
+from rooftop.training._choices import Choices, choices, values_of
 from rooftop.training._critical import (
     axis_bandwidth,
     best_split,
@@ -15,7 +16,7 @@ from rooftop.training._evaluate import Estimate, estimate
 from rooftop.training._explain import explain_estimate
 from rooftop.training._failures import PRESETS, Failures, Goodput, best_interval, failure_rate, goodput
 from rooftop.training._file import read_plan
-from rooftop.training._layouts import ZERO_STAGES, layouts
+from rooftop.training._layouts import layouts
 from rooftop.training._plan import Plan, Problem
 from rooftop.training._question import Question, problem_of
 from rooftop.training._recipe import RECIPES, Recipe, recipe
@@ -40,8 +41,8 @@ __all__ = [
     "POLICIES",
     "PRESETS",
     "RECIPES",
-    "ZERO_STAGES",
     "Answer",
+    "Choices",
     "Curve",
     "Estimate",
     "Failures",
@@ -64,6 +65,7 @@ __all__ = [
     "checkpoint_bytes",
     "chip_counts",
     "chip_hours",
+    "choices",
     "communicated_bytes",
     "cost",
     "critical_batch",
@@ -89,4 +91,5 @@ __all__ = [
     "step_of",
     "tensor_limit",
     "utilisation",
+    "values_of",
 ]

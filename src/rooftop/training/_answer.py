@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
 from rooftop.costing import MESH_AXES, batch_groups
 from rooftop.errors import InputError
+from rooftop.training._choices import DEFAULT, Choices
 from rooftop.training._evaluate import Estimate, estimate
 from rooftop.training._failures import goodput
-from rooftop.training._layouts import ZERO_STAGES
 from rooftop.training._plan import Plan
 from rooftop.training._question import Question, price_of, problem_of
 from rooftop.training._refuse import check_fixed, no_plan
-from rooftop.training._remat import POLICIES
 from rooftop.training._run import Run, chip_hours, cost, energy, run_flops, run_seconds
 from rooftop.training._search import Limits, Outcome, Scene, search
 from rooftop.training._step import Part
@@ -78,19 +77,15 @@ def named_plan(
     mesh: Mapping[str, int],
     *,
     microbatches: int | None = None,
-    remat: str = "none",
-    zero: int = 3,
+    choices: Choices = DEFAULT,
 ) -> Plan:
     """The plan of a mesh that the user names: placed as well as can be, with the batch nearest to what was asked."""
     problem = problem_of(question)
     check_fixed(problem, mesh)
-    if remat not in POLICIES:
-        raise InputError(f"unknown remat policy {remat!r}; use one of {', '.join(POLICIES)}", field="remat")
-    if zero not in ZERO_STAGES:
-        raise InputError(f"zero={zero} is not a ZeRO stage; use 1, 2 or 3", field="zero")
+    choices.check()
     full = {a: int(mesh.get(a, 1)) for a in MESH_AXES}
     chips = math.prod(full.values())
-    limits = Limits(zero=(zero,), remat=(remat,), microbatches=microbatches)
+    limits = Limits({name: (value,) for name, value in asdict(choices).items()}, microbatches=microbatches)
     for each in (limits, replace(limits, ignore_memory=True)):
         outcome = search(problem, full, keep=1, limits=each)
         if outcome.found:
@@ -103,7 +98,7 @@ def named_plan(
             field="mesh",
         )
     groups = batch_groups(full)
-    if not Scene(problem).can_batch(np.array([list(full.values())]))[0]:
+    if not Scene(problem, limits).can_batch(np.array([list(full.values())]))[0]:
         raise InputError(
             f"a batch of {problem.batch_tokens:g} tokens is {problem.batch_tokens / problem.seq:g} sequences, which"
             f" {groups} data-parallel groups cannot share evenly within {problem.batch_within:.0%}; change --batch,"

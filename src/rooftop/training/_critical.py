@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rooftop.arrays import Array, Move, Op, Program, Rules, Size, resolve_program
 from rooftop.errors import InputError, nearest
 from rooftop.formula import Number, formula, total
 from rooftop.hardware import Chip, Slice, Torus, peak
+from rooftop.training._solve import lowest, root
 
 STRATEGIES = ("dp", "fsdp", "tp", "fsdp_tp")
 
@@ -139,7 +140,7 @@ def critical_batch(
         work, moved = times(strategy, tokens, d_model, d_ff, mesh, chip, bandwidths, phase=phase)
         return float(work - moved)
 
-    return _root(surplus, 1.0, 2.0**60) / chips
+    return root(surplus, 1.0, 2.0**60) / chips
 
 
 def tensor_limit(chip: Chip, bandwidth: float, d_ff: int, *, d_model: int = 8192, tokens: int = 2**20) -> float:
@@ -150,7 +151,7 @@ def tensor_limit(chip: Chip, bandwidth: float, d_ff: int, *, d_model: int = 8192
         work, moved = times("tp", tokens, d_model, d_ff, mesh, chip, {"Y": bandwidth})
         return float(work - moved)
 
-    return 1 / _root(surplus, 1e-9, 1e3)
+    return 1 / root(surplus, 1e-9, 1e3)
 
 
 def best_split(tokens: float, d_model: int, d_ff: int, chips: int, bandwidths: Mapping[str, float]) -> float:
@@ -164,14 +165,7 @@ def best_split(tokens: float, d_model: int, d_ff: int, chips: int, bandwidths: M
         return float(total(total(s(sizes, mesh) for s in by) / bandwidths[axis] for axis, by in by_axis.items()))
 
     # the sum of a rising and a falling exponential in log X: one minimum
-    low, high = math.log(1e-3), math.log(chips * 1e3)
-    for _ in range(200):
-        third = (high - low) / 3
-        if seconds(low + third) < seconds(high - third):
-            high -= third
-        else:
-            low += third
-    return math.exp((low + high) / 2)
+    return math.exp(lowest(seconds, math.log(1e-3), math.log(chips * 1e3)))
 
 
 def slice_critical_batch(where: Slice, *, d_model: int = 8192, d_ff: int = 32768) -> float:
@@ -191,15 +185,4 @@ def slice_critical_batch(where: Slice, *, d_model: int = 8192, d_ff: int = 32768
         )
         return float(work - moved) / chips
 
-    return _root(surplus, 1.0, 2.0**60)
-
-
-def _root(rising: Callable[[float], float], low: float, high: float) -> float:
-    """Where a rising function crosses zero, to twelve digits."""
-    for _ in range(400):
-        middle = math.sqrt(low * high)
-        if rising(middle) < 0:
-            low = middle
-        else:
-            high = middle
-    return math.sqrt(low * high)
+    return root(surplus, 1.0, 2.0**60)

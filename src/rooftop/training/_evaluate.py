@@ -75,7 +75,7 @@ def useful_flops_per_token(problem: Problem) -> float:
 
 def evaluate(problem: Problem, the_plan: Plan, *, traced: bool = False) -> Step:
     """The step of one plan; traced=True gives quantities that can be explained, from the same functions."""
-    compiled = structure(problem.model, problem.seq, the_plan.zero, problem.recipe, fold=not traced)
+    compiled = structure(problem.model, problem.seq, the_plan.choices.layout, problem.recipe, fold=not traced)
     rates = problem.rates
     mesh: dict[str, Number] = {a: the_plan.mesh.get(a, 1) for a in MESH_AXES}
     axes: dict[str, Number] = dict(compiled.axes)
@@ -117,7 +117,7 @@ def evaluate(problem: Problem, the_plan: Plan, *, traced: bool = False) -> Step:
         {c.name: local(c, values[c.name], rates) for c in compiled.programs},
         {c.name: moved(c, values[c.name], links) for c in compiled.programs},
     )
-    memory = memory_of(compiled, values, the_plan.remat, microbatches, inner["pipeline"])
+    memory = memory_of(compiled, values, the_plan.choices.remat, microbatches, inner["pipeline"])
     calibration = problem.calibration
     overlap: Mapping[str, Number] = calibration.overlap
     overhead: Number = calibration.step_overhead
@@ -126,7 +126,7 @@ def evaluate(problem: Problem, the_plan: Plan, *, traced: bool = False) -> Step:
         overlap = {kind: given(share, f"overlap_{kind}", "", told) for kind, share in overlap.items()}
         overhead = given(overhead, "step overhead", "s", told)
     result = step(
-        evaluated, rates, links, overlap, overhead, the_plan.remat, microbatches,
+        evaluated, rates, links, overlap, overhead, the_plan.choices.remat, microbatches,
         inner["pipeline"], memory, states_of(compiled, values, inner["pipeline"]),
     )  # fmt: skip
     # axes of one way are in the algebra, not in what a person wants to read

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rooftop.errors import InputError, nearest
 from rooftop.formula import Number, formula
+from rooftop.training._solve import lowest
 from rooftop.units import parse_count
 
 #: Mean hours between failures of one chip, from published runs.
@@ -75,15 +76,8 @@ def best_interval(checkpoint: float, restart: float, between_failures: float) ->
     if checkpoint <= 0:
         return 1.0
     # no sensible interval is longer than a hundred times the time between failures
-    low, high = 1.0, min(20 * math.sqrt(2 * checkpoint * between_failures) + 10.0, 100 * between_failures + 1.0)
-    for _ in range(200):
-        third = (high - low) / 3
-        a, b = (goodput_fraction(x, checkpoint, restart, between_failures) for x in (low + third, high - third))
-        if a < b:
-            low += third
-        else:
-            high -= third
-    return (low + high) / 2
+    longest = min(20 * math.sqrt(2 * checkpoint * between_failures) + 10.0, 100 * between_failures + 1.0)
+    return lowest(lambda x: -float(goodput_fraction(x, checkpoint, restart, between_failures)), 1.0, longest)
 
 
 def goodput(failures: Failures, chips: int, run_seconds: float) -> Goodput:

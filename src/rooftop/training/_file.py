@@ -12,11 +12,10 @@ from rooftop._files import read_text
 from rooftop.costing import MESH_AXES
 from rooftop.errors import InputError, nearest
 from rooftop.training._answer import named_plan
-from rooftop.training._layouts import ZERO_STAGES
+from rooftop.training._choices import Choices, choices
 from rooftop.training._plan import Plan
 from rooftop.training._question import Question, problem_of
 from rooftop.training._refuse import check_fixed
-from rooftop.training._remat import POLICIES
 
 _MOST_BYTES = 10_000_000
 _KEYS = ("mesh", "microbatches", "microbatch_sequences", "remat", "zero", "placement")
@@ -49,20 +48,13 @@ def plan_from(data: Mapping[str, Any], question: Question, where: str) -> Plan:
     mesh = _mesh(data["mesh"], where)
     problem = problem_of(question)
     check_fixed(problem, mesh)
-    remat = data.get("remat", "none")
-    if remat not in POLICIES:
-        raise InputError(
-            f"{where}: remat = {str(remat)[:40]!r} is not known; use one of {', '.join(POLICIES)}", field="remat"
-        )
-    zero = data.get("zero", 3)
-    if zero not in ZERO_STAGES:
-        raise InputError(f"{where}: zero = {str(zero)[:40]!r} is not a ZeRO stage; use 1, 2 or 3", field="zero")
+    chosen = Choices(**{f.name: data.get(f.name, f.default) for f in choices()}).check(where)
     microbatches = _count(data, "microbatches", where)
     sequences = _count(data, "microbatch_sequences", where)
     factors = _placement(data.get("placement"), mesh, question, where)
     if factors is None or microbatches is None or sequences is None:
-        return named_plan(question, mesh, microbatches=microbatches, remat=remat, zero=zero)
-    return Plan({a: mesh.get(a, 1) for a in MESH_AXES}, factors, microbatches, sequences, remat, zero)
+        return named_plan(question, mesh, microbatches=microbatches, choices=chosen)
+    return Plan({a: mesh.get(a, 1) for a in MESH_AXES}, factors, microbatches, sequences, chosen)
 
 
 def _mesh(data: Any, where: str) -> dict[str, int]:

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 
 from rooftop.arrays import Rules
 from rooftop.costing import BATCH, TENSOR
+from rooftop.training._choices import Choices
 
 SHARDED = ("fsdp", "context")
-
-ZERO_STAGES = (3, 2, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +30,9 @@ class Layouts:
     gradient_unreduced: tuple[str, ...]
 
 
-def layouts(zero: int) -> Layouts:
-    """The rules for ZeRO stage 1, 2 or 3 on the fsdp axis (Rajbhandari et al., 2020, section 5)."""
+def layouts(choices: Choices) -> Layouts:
+    """The rules for a plan's choices: ZeRO stage 1, 2 or 3 on the fsdp axis (Rajbhandari et al., 2020, section 5)."""
+    zero = choices.zero
     model: Mapping[str, tuple[str, ...]] = {
         "F": TENSOR, "Fs": TENSOR, "Fm": TENSOR, "K": ("tensor_kv",), "G": ("tensor_q",), "V": TENSOR, "E": ("expert",),
     }  # fmt: skip

@@ -11,6 +11,7 @@ from rooftop.costing import Rates, batch_groups, inner_mesh, rates_of
 from rooftop.formula import Number
 from rooftop.hardware import Slice
 from rooftop.roofline import Calibration, Dimension, dimensions
+from rooftop.training._choices import DEFAULT, Choices
 from rooftop.training._recipe import Recipe
 
 
@@ -20,14 +21,14 @@ class Plan:
 
     mesh: ways by mesh axis. factors: for each dimension of the slice's network, ways by mesh axis (their product is the
     part of the dimension that is used). microbatches: per step. sequences: in one microbatch of one data-parallel group.
+    choices: ZeRO stage, rematerialisation and the like.
     """
 
     mesh: Mapping[str, int]
     factors: tuple[Mapping[str, int], ...]
     microbatches: int
     sequences: int
-    remat: str = "none"
-    zero: int = 3
+    choices: Choices = DEFAULT
 
     @property
     def chips(self) -> int:

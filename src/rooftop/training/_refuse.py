@@ -8,6 +8,7 @@ from dataclasses import replace
 from rooftop.costing import MESH_AXES
 from rooftop.errors import InputError, NoAnswer, RooftopError, nearest
 from rooftop.hardware import slice_of, standard_slices
+from rooftop.training._choices import DEFAULT
 from rooftop.training._plan import Problem
 from rooftop.training._search import Outcome, search
 from rooftop.training._space import options
@@ -16,7 +17,7 @@ from rooftop.training._structure import structure
 
 def check_fixed(problem: Problem, fixed: Mapping[str, int]) -> None:
     """Refuse mesh axes that do not exist, and ways that do not divide the model, by name."""
-    compiled = structure(problem.model, problem.seq, 3, problem.recipe)
+    compiled = structure(problem.model, problem.seq, DEFAULT, problem.recipe)
     for axis, ways in fixed.items():
         if axis not in MESH_AXES:
             raise InputError(
@@ -60,7 +61,7 @@ def no_plan(problem: Problem, outcome: Outcome, fixed: Mapping[str, int]) -> Roo
     mesh = ", ".join(f"{a}={w}" for a, w in closest.plan.mesh.items() if w > 1) or "one chip"
     fitting = _what_fits(problem, fixed)
     return NoAnswer(
-        f"{name} does not fit on {where.name}: the plan that needs the least memory ({mesh}, remat {closest.plan.remat})"
+        f"{name} does not fit on {where.name}: the plan that needs the least memory ({mesh}, remat {closest.plan.choices.remat})"
         f" takes {need / 1e9:.1f} GB of {have / 1e9:.1f} GB per chip, {(need - have) / 1e9:.1f} GB too much; {fitting}",
         field="slice",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from rooftop.errors import InputError, NoAnswer
@@ -86,6 +86,7 @@ def scale(
     question: Question,
     counts: list[int],
     *,
+    fixed: Mapping[str, int] | None = None,
     limits: Limits | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Curve:
@@ -93,7 +94,7 @@ def scale(
     points: list[Point] = []
     for done, where in enumerate(slices_of(question.slice.chip.name, counts)):
         try:
-            answer = plan(replace(question, slice=where), limits=limits, keep=1)
+            answer = plan(replace(question, slice=where), fixed=fixed, limits=limits, keep=1)
             points.append(Point(where, answer.best, ""))
         except NoAnswer as error:
             points.append(Point(where, None, error.message))
@@ -139,6 +140,7 @@ def fewest(
     question: Question,
     wish: Wish,
     *,
+    fixed: Mapping[str, int] | None = None,
     limits: Limits | None = None,
     keep: int = 6,
     progress: Callable[[float], None] | None = None,
@@ -159,7 +161,7 @@ def fewest(
     for done, name in enumerate(names):
         try:
             where = question.slice if only else slice_of(name)
-            answer = plan(replace(question, slice=where), limits=limits, keep=keep)
+            answer = plan(replace(question, slice=where), fixed=fixed, limits=limits, keep=keep)
         except NoAnswer:
             if only:
                 raise

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,9 @@ from rooftop.costing import MESH_AXES, PLACEMENT_ORDER, batch_groups, links_of, 
 from rooftop.formula import total
 from rooftop.roofline import Group, Placement, collective_seconds, group, placements, single_placements
 from rooftop.training import _space as space
+from rooftop.training._choices import Choices, combinations
 from rooftop.training._estimate import Local, local, moved
-from rooftop.training._layouts import ZERO_STAGES
 from rooftop.training._plan import Plan, Problem, environment
-from rooftop.training._remat import POLICIES
 from rooftop.training._step import Evaluated, memory_of, states_of, step
 from rooftop.training._structure import structure
 
@@ -72,8 +71,7 @@ def search(
     """The best plans of the space. fixed: ways of some mesh axes that the user demands."""
     started = time.perf_counter()
     fixed, limits = fixed or {}, limits or Limits()
-    limits = replace(limits, remat=tuple(p for p in POLICIES if p in limits.remat))  # what recomputes less comes first
-    scene = Scene(problem)
+    scene = Scene(problem, limits)
     best: list[Found] = []
     outcome = Outcome(best, None, 0, 0, 0.0)
 
@@ -93,13 +91,26 @@ def search(
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the user restricts: ZeRO stages and remat policies to try, the part of the slice to use at least."""
+    """What the user restricts: values of choices to try (all, where none is named), the part of the slice to use at least."""
 
-    zero: tuple[int, ...] = ZERO_STAGES
-    remat: tuple[str, ...] = POLICIES
+    allowed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     microbatches: int | None = None
     least_used: float = 0.5
     ignore_memory: bool = False
+
+    @property
+    def choices(self) -> tuple[Choices, ...]:
+        """Every combination to try."""
+        return tuple(combinations(self.allowed))
+
+    @property
+    def layouts(self) -> tuple[Choices, ...]:
+        """Their distinct layouts."""
+        return tuple(dict.fromkeys(c.layout for c in self.choices))
+
+    def under(self, layout: Choices) -> tuple[Choices, ...]:
+        """The combinations of one layout."""
+        return tuple(c for c in self.choices if c.layout == layout)
 
 
 @dataclass(slots=True)
@@ -164,10 +175,11 @@ class _Todo:
 class Scene:
     """Everything about a problem that does not depend on the plan, evaluated once."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, limits: Limits) -> None:
         self.problem = problem
-        self.structures = {zero: structure(problem.model, problem.seq, zero, problem.recipe) for zero in ZERO_STAGES}
-        self.any = self.structures[3]
+        layouts = limits.layouts
+        self.structures = {c: structure(problem.model, problem.seq, c, problem.recipe) for c in layouts}
+        self.any = self.structures[layouts[0]]
         self.groups = tuple(sorted({axes for s in self.structures.values() for axes in s.groups}))
         self.rates = problem.rates
         self.target = problem.batch_tokens / problem.seq
@@ -185,7 +197,7 @@ class Scene:
 
     def count_plans(self, meshes: NDArray[np.int64], limits: Limits) -> int:
         """Plans on these meshes, each placement counted once."""
-        return int(self.microbatching(meshes, limits)[2].sum()) * len(limits.zero) * len(limits.remat)
+        return int(self.microbatching(meshes, limits)[2].sum()) * len(limits.choices)
 
     def microbatching(self, meshes: NDArray[np.int64], limits: Limits) -> tuple[Array, Array, NDArray[np.bool_]]:
         """(microbatches, sequences in each, whether this is an option), each [meshes, most options of a mesh].
@@ -306,22 +318,21 @@ def _evaluate(
     microbatches, sequences, valid = scene.microbatching(meshes, limits)
     ways = {axis: meshes[:, i : i + 1].astype(np.float64) for i, axis in enumerate(MESH_AXES)}
     axes, inner = environment(ways, sequences, scene.any.kv_heads, scene.any.axes)
-    timed: dict[tuple[int, str], NDArray[np.bool_]] = {}
-    memory: dict[tuple[int, str], dict[str, Any]] = {}
-    values: dict[int, dict[str, list[Any]]] = {}
-    for zero in limits.zero:
-        compiled = scene.structures[zero]
-        values[zero] = {c.name: c.evaluate(axes, inner) for c in compiled.programs}
-        states = states_of(compiled, values[zero], ways["pipeline"])
-        open_ = valid
-        for policy in limits.remat:
-            parts = memory_of(compiled, values[zero], policy, microbatches, ways["pipeline"])
+    timed: dict[Choices, NDArray[np.bool_]] = {}
+    memory: dict[Choices, dict[str, Any]] = {}
+    values: dict[Choices, dict[str, list[Any]]] = {}
+    for layout, compiled in scene.structures.items():
+        values[layout] = {c.name: c.evaluate(axes, inner) for c in compiled.programs}
+        states = states_of(compiled, values[layout], ways["pipeline"])
+        fits: dict[Choices, NDArray[np.bool_]] = {}
+        for chosen in limits.under(layout):
+            parts = memory_of(compiled, values[layout], chosen.remat, microbatches, ways["pipeline"])
             bytes = total(parts.values())
-            fits = bytes <= (np.inf if limits.ignore_memory else scene.problem.capacity)
-            timed[zero, policy] = open_ & fits
-            open_ = open_ & ~fits
-            memory[zero, policy] = {**states, "bytes": bytes}
-            _closest(outcome, meshes, microbatches, sequences, valid, bytes, policy, zero)
+            fits[chosen] = valid & (bytes <= (np.inf if limits.ignore_memory else scene.problem.capacity))
+            better = [f for other, f in fits.items() if chosen.never_faster_than(other)]
+            timed[chosen] = fits[chosen] & ~np.logical_or.reduce(better) if better else fits[chosen]
+            memory[chosen] = {**states, "bytes": bytes}
+            _closest(outcome, meshes, microbatches, sequences, valid, bytes, chosen)
     useful = np.logical_or.reduce([t.any(axis=1) for t in timed.values()])
     # number meshes of which some plan fits, and place them
     index: list[NDArray[np.int64]] = []
@@ -336,11 +347,10 @@ def _evaluate(
     raw = np.concatenate(index)
     if not len(raw):
         return
-    kinds = len(limits.zero) * len(limits.remat)
-    outcome.plans += kinds * int(valid.sum(axis=1)[raw].sum() - valid[np.unique(raw)].sum())
+    outcome.plans += len(limits.choices) * int(valid.sum(axis=1)[raw].sum() - valid[np.unique(raw)].sum())
     places, where_ = _distinct(scene, raw, np.concatenate(factors))
-    works = {c.name: local(c, values[limits.zero[0]][c.name], scene.rates) for c in scene.any.programs}
-    moving = {z: {c.name: c.moving for c in scene.structures[z].programs} for z in limits.zero}
+    works = {c.name: local(c, next(iter(values.values()))[c.name], scene.rates) for c in scene.any.programs}
+    moving = {layout: {c.name: c.moving for c in s.programs} for layout, s in scene.structures.items()}
     edges = np.searchsorted(places, np.unique(places))
     first = 0
     while first < len(places):
@@ -349,9 +359,9 @@ def _evaluate(
         rows = places[first:last]
         view = _View(rows)
         _time(
-            scene, limits, keep, outcome, meshes, rows, where_[first:last],
+            scene, keep, outcome, meshes, rows, where_[first:last],
             {n: w.take(view) for n, w in works.items()},
-            {z: {n: view.some(vs, moving[z][n]) for n, vs in per.items()} for z, per in values.items()},
+            {k: {n: view.some(vs, moving[k][n]) for n, vs in per.items()} for k, per in values.items()},
             {a: view(v) for a, v in inner.items()}, microbatches[rows], sequences[rows],
             {k: t[rows] for k, t in timed.items()},
             {k: {part: view(b) for part, b in m.items()} for k, m in memory.items()},
@@ -375,19 +385,18 @@ class _View:
 
 def _time(
     scene: Scene,
-    limits: Limits,
     keep: int,
     outcome: Outcome,
     meshes: NDArray[np.int64],
     rows: NDArray[np.int64],
     factors: NDArray[np.int64],
     works: dict[str, Local],
-    values: dict[int, dict[str, list[Any]]],
+    values: dict[Choices, dict[str, list[Any]]],
     inner: dict[str, Any],
     microbatches: Array,
     sequences: Array,
-    timed: dict[tuple[int, str], NDArray[np.bool_]],
-    memory: dict[tuple[int, str], dict[str, Any]],
+    timed: dict[Choices, NDArray[np.bool_]],
+    memory: dict[Choices, dict[str, Any]],
 ) -> None:
     """Time placed plans and keep the best of each mesh; rows: the mesh of each placement."""
     problem = scene.problem
@@ -400,51 +409,46 @@ def _time(
     tokens = microbatches * sequences * batch_groups(inner) * problem.seq
     every = np.arange(len(rows))
     best = np.full(len(rows), np.inf)
-    choice = np.zeros((len(rows), 3), dtype=np.int64)
-    for z, zero in enumerate(limits.zero):
-        if not any(timed[zero, policy].any() for policy in limits.remat):
+    choice = np.zeros((len(rows), 2), dtype=np.int64)
+    tried = tuple(timed)
+    for layout, compiled in scene.structures.items():
+        open_ = [c for c in tried if c.layout == layout and timed[c].any()]
+        if not open_:
             continue
-        compiled = scene.structures[zero]
-        transfers = {c.name: moved(c, values[zero][c.name], links, detail=False) for c in compiled.programs}
-        evaluated = Evaluated(compiled, values[zero], works, transfers)
-        for r, policy in enumerate(limits.remat):
-            if not timed[zero, policy].any():
-                continue
+        transfers = {c.name: moved(c, values[layout][c.name], links, detail=False) for c in compiled.programs}
+        evaluated = Evaluated(compiled, values[layout], works, transfers)
+        for chosen in open_:
             seconds = step(
                 evaluated, scene.rates, links, problem.calibration.overlap, problem.calibration.step_overhead,
-                policy, microbatches, inner["pipeline"], memory[zero, policy], memory[zero, policy], detail=False,
+                chosen.remat, microbatches, inner["pipeline"], memory[chosen], memory[chosen], detail=False,
             ).expected  # fmt: skip
-            outcome.timed += int(timed[zero, policy].sum())
-            per_token = np.where(timed[zero, policy], seconds / tokens, np.inf)
+            outcome.timed += int(timed[chosen].sum())
+            per_token = np.where(timed[chosen], seconds / tokens, np.inf)
             column = np.argmin(per_token, axis=1)
             value = per_token[every, column]
             better = value < best
             best = np.where(better, value, best)
-            choice[better] = np.stack([column, np.full_like(column, z), np.full_like(column, r)], axis=1)[better]
+            choice[better] = np.stack([column, np.full_like(column, tried.index(chosen))], axis=1)[better]
     starts = np.nonzero(np.diff(rows, prepend=-1))[0]
     for begin, end in zip(starts, [*starts[1:], len(rows)], strict=True):
         row = int(begin + np.argmin(best[begin:end]))
         worst = outcome.found[-1].seconds_per_token if len(outcome.found) >= keep else np.inf
         if best[row] < worst:
-            column, z, r = choice[row]
-            zero, policy = limits.zero[z], limits.remat[r]
-            plan = _plan(
-                meshes[rows[row]], factors[row], microbatches[row, column], sequences[row, column], policy, zero
-            )
-            bytes = float(np.broadcast_to(memory[zero, policy]["bytes"], microbatches.shape)[row, column])
+            column, chosen = choice[row, 0], tried[choice[row, 1]]
+            plan = _plan(meshes[rows[row]], factors[row], microbatches[row, column], sequences[row, column], chosen)
+            bytes = float(np.broadcast_to(memory[chosen]["bytes"], microbatches.shape)[row, column])
             outcome.found.append(Found(plan, float(best[row]), bytes))
             outcome.found.sort(key=lambda f: f.seconds_per_token)
             del outcome.found[keep:]
 
 
-def _plan(mesh: Any, factors: Any, microbatches: float, sequences: float, policy: str, zero: int) -> Plan:
+def _plan(mesh: Any, factors: Any, microbatches: float, sequences: float, chosen: Choices) -> Plan:
     return Plan(
         mesh={a: int(mesh[i]) for i, a in enumerate(MESH_AXES)},
         factors=tuple({a: int(row[i]) for i, a in enumerate(MESH_AXES) if row[i] > 1} for row in factors),
         microbatches=int(microbatches),
         sequences=int(sequences),
-        remat=policy,
-        zero=zero,
+        choices=chosen,
     )
 
 
@@ -455,14 +459,13 @@ def _closest(
     sequences: Array,
     valid: NDArray[np.bool_],
     bytes: Any,
-    policy: str,
-    zero: int,
+    chosen: Choices,
 ) -> None:
     """Remember the plan that needs the least memory."""
     needed = np.where(valid, bytes, np.inf)
     row, column = np.unravel_index(np.argmin(needed), needed.shape)
     if outcome.closest is None or needed[row, column] < outcome.closest.memory_bytes:
-        plan = _plan(meshes[row], (), microbatches[row, column], sequences[row, column], policy, zero)
+        plan = _plan(meshes[row], (), microbatches[row, column], sequences[row, column], chosen)
         outcome.closest = Found(plan, np.inf, float(needed[row, column]))
 
 

@@ -23,6 +23,7 @@ from rooftop.arrays import (
     weight_sharding,
 )
 from rooftop.costing import INNER_AXES, Collector, Terms, Transfer
+from rooftop.training._choices import Choices
 from rooftop.training._layouts import Layouts, layouts
 from rooftop.training._recipe import Recipe
 from rooftop.training._remat import POLICIES, remat
@@ -71,14 +72,14 @@ class Structure:
 
 
 @functools.lru_cache(maxsize=64)
-def structure(model: Architecture, seq: int, zero: int, recipe: Recipe, *, fold: bool = True) -> Structure:
-    """Resolve and compile a model for training at a sequence length under a ZeRO stage.
+def structure(model: Architecture, seq: int, layout: Choices, recipe: Recipe, *, fold: bool = True) -> Structure:
+    """Resolve and compile a model for training at a sequence length under the choices of a layout (`Choices.layout`).
 
     fold: put sizes that do not depend on the plan into coefficients and add up terms that are then alike; without it,
     every term keeps the names that an explanation shows.
     """
     parts = programs(model, seq)
-    rules = layouts(zero)
+    rules = layouts(layout)
     blocks = [b.program for b in parts.blocks]
     every = [parts.embed, *blocks, parts.head]
     resolved = [_resolve(p, rules) for p in every]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rooftop.training import Answer, Curve, Estimate, Run
@@ -46,8 +47,7 @@ def estimate_json(e: Estimate) -> dict[str, Any]:
         "batch_tokens": e.batch_tokens,
         "microbatches": e.plan.microbatches,
         "microbatch_sequences": e.plan.sequences,
-        "remat": e.plan.remat,
-        "zero": e.plan.zero,
+        **asdict(e.plan.choices),
         "fits": e.fits,
         "step_seconds": {"bound": float(e.step.bound), "expected": float(e.step.expected)},
         "bottleneck": e.bottleneck,
@@ -121,7 +121,7 @@ def _summary(answer: Answer) -> RenderableType:
          + (f" ({e.problem.slice.chips - e.plan.chips:,} idle)" if e.plan.chips < e.problem.slice.chips else "")),
         ("batch", f"{e.batch_tokens:,} tokens: {e.plan.groups} groups x {e.plan.microbatches} microbatches x"
          f" {e.plan.sequences} sequences of {e.problem.seq}"),
-        ("schedule", f"ZeRO-{e.plan.zero} over fsdp, remat {e.plan.remat}"),
+        ("schedule", f"ZeRO-{e.plan.choices.zero} over fsdp, remat {e.plan.choices.remat}"),
         ("placement", placement_text(e)),
     ]  # fmt: skip
     if answer.run is not None:
