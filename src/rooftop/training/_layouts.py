@@ -34,7 +34,7 @@ def layouts(choices: Choices) -> Layouts:
     """The rules for a plan's choices: ZeRO stage 1, 2 or 3 on the fsdp axis (Rajbhandari et al., 2020, section 5)."""
     zero = choices.zero
     model: Mapping[str, tuple[str, ...]] = {
-        "F": TENSOR, "Fs": TENSOR, "Fm": TENSOR, "K": ("tensor_kv",), "G": ("tensor_q",), "V": TENSOR, "E": ("expert",),
+        "F": TENSOR, "Fs": TENSOR, "Fm": TENSOR, "K": ("tensor_kv",), "G": ("tensor_q",), "G2": TENSOR, "V": TENSOR, "E": ("expert",),
     }  # fmt: skip
     split = {**model, "D": SHARDED}
     # weights without D: experts that work in a projection (Le), matrices out of or into a low rank (Q, L, Lo),

@@ -1,6 +1,7 @@
 """Transformers: architectures, config files, the catalogue, the program of a layer, and counts. Knows no chips."""
 
 from rooftop.transformer._architecture import Architecture, absorbed, uniform, with_capacity, with_vocabulary
+from rooftop.transformer._attention import attended
 from rooftop.transformer._builder import Builder, Cache
 from rooftop.transformer._catalogue import architecture, models
 from rooftop.transformer._config import from_config, read_config
@@ -19,25 +20,29 @@ from rooftop.transformer._families import families
 from rooftop.transformer._layers import (
     MLP,
     Attention,
+    Beside,
     CompressedAttention,
     Custom,
     DeltaNet,
     Indexer,
     LatentAttention,
     Layer,
+    LinearAttention,
     Mamba1,
     Mamba2,
     MoE,
     Projection,
+    Recurrence,
     ShortConvolution,
     Tower,
 )
-from rooftop.transformer._program import Block, Programs, attended, generation, programs
+from rooftop.transformer._program import Block, Programs, generation, programs
 
 __all__ = [
     "MLP",
     "Architecture",
     "Attention",
+    "Beside",
     "Block",
     "Builder",
     "Cache",
@@ -48,12 +53,14 @@ __all__ = [
     "Indexer",
     "LatentAttention",
     "Layer",
+    "LinearAttention",
     "Mamba1",
     "Mamba2",
     "MoE",
     "Parameters",
     "Programs",
     "Projection",
+    "Recurrence",
     "ShortConvolution",
     "Tower",
     "absorbed",

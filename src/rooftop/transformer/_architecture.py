@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rooftop.errors import InputError
-from rooftop.transformer._layers import MLP, Attention, FeedForward, LatentAttention, Layer, Mixer, MoE, Tower
+from rooftop.transformer._layers import MLP, Attention, Beside, FeedForward, LatentAttention, Layer, Mixer, MoE, Tower
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Architecture:
     d_model (a projection follows). embed_norm, final_norm: norms at the ends. head: "lm" (logits over the vocabulary), "pooler"
     (one dense layer, BERT), "none". extra_heads: layers that predict tokens further ahead (multi-token prediction);
     they are in the checkpoint, and not in the parameter count that names the model. formats: bits of a stored weight by
-    part where the checkpoint is quantised.
+    part where the checkpoint is quantised. spare_rows: of the embedding, beyond the vocabulary.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Architecture:
     towers: tuple[Tower, ...] = field(default=(), repr=False)
     quantization: str = ""
     formats: tuple[tuple[str, float], ...] = ()
+    spare_rows: int = 0
     max_seq: int = 0
     family: str = ""
     source: str = ""
@@ -69,8 +70,9 @@ class Architecture:
 
     @property
     def mixers(self) -> tuple[Mixer, ...]:
-        """The token mixer of each layer that has one."""
-        return tuple(layer.mixer for layer in self.stack if layer.mixer is not None)
+        """The token mixers of all layers that have one."""
+        every = (layer.mixer for layer in self.stack if layer.mixer is not None)
+        return tuple(one for mixer in every for one in (mixer.mixers if isinstance(mixer, Beside) else (mixer,)))
 
     @property
     def attention(self) -> Attention | None:

@@ -28,6 +28,8 @@ class Cache:
 class Builder:
     """Collects arrays and ops of one program; each method returns the name of the array that it makes.
 
+    suffix: what names of new arrays and axes end with, so that two mixers can stand in one program.
+
     context: 0 for whole sequences (training, prefill), else the positions before the token that is generated.
 
     Arrays of the residual stream have layout "residual", weights layout "weight", all others layout "inner": the rows of
@@ -38,6 +40,7 @@ class Builder:
         self, axes: Mapping[str, int | Size], *, norm_weights: int = 1, streams: int = 1, context: int = 0
     ) -> None:
         self.context = context
+        self.suffix = ""
         self.axes: dict[str, int | Size] = dict(axes)
         self.norm_weights = norm_weights
         self.streams = streams
@@ -48,12 +51,14 @@ class Builder:
 
     def axis(self, name: str, size: int | Size) -> str:
         """Give an axis its size. Raises InputError if it has another one already."""
+        name += self.suffix
         if self.axes.setdefault(name, size) != size:
             raise InputError(f"axis {name} has size {self.axes[name]} and {size}; use another name", field=name)
         return name
 
     def array(self, name: str, *axes: str, role: str = "activation", layout: str = "inner", dtype: str = "bf16") -> str:
         """A new array. Raises InputError if the name is taken."""
+        name += self.suffix
         if name in self.arrays:
             raise InputError(f"two arrays are called {name}; use another name", field=name)
         self.arrays[name] = Array(name, axes, dtype, role, layout)

@@ -67,7 +67,9 @@ def from_config(data: Mapping[str, Any], *, name: str, where: str = "config", **
         raise InputError(f"{where}: model_type is missing; it names the family, such as llama", field="model_type")
     outer = Fields(data, where, family)
     f, kind = outer, family
-    if family in ("gemma3", "gemma4", "llama4", "paligemma") or ("text_config" in data and "hidden_size" not in data):
+    if family in ("gemma3", "gemma4", "llama4", "paligemma") or (
+        "text_config" in data and not {"hidden_size", "num_hidden_layers"} <= set(data)
+    ):
         inner = outer.object("text_config")
         if inner is None:
             raise InputError(
@@ -75,7 +77,7 @@ def from_config(data: Mapping[str, Any], *, name: str, where: str = "config", **
                 field="text_config",
             )
         shared = {k: v for k, v in data.items() if k in ("tie_word_embeddings", "quantization_config")}
-        merged = {**_gemma3_defaults(family), **shared, **inner}
+        merged = {**_gemma3_defaults(family), **inner, **shared}
         kind = str(merged.get("model_type", family))
         f = Fields(merged, f"{where}: text_config", kind)
         f.notes = outer.notes

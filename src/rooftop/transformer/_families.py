@@ -74,7 +74,6 @@ class Traits:
 T = Traits
 _GPT = T(bias="qkvo", norm_weights=2, gated=False, mlp_bias=True)
 _LATENT = T(moe=True, latent=True, router_weights=1)
-_UNCONFIRMED = "read by the names of its fields; no published count confirms it"
 TRAITS: dict[str, Traits] = {
     "llama": T(), "mistral": T(window="all"), "ministral": T(window="all"), "mimo": T(bias="qkv", biased="qkv"),
     "qwen2": T(bias="qkv", biased="qkv", window="late"), "qwen3": T(qk_norm="head", window="late"),
@@ -109,7 +108,7 @@ TRAITS: dict[str, Traits] = {
     "glm4_moe": T(moe=True, biased="qkv", router_weights=1), "ernie4_5_moe": T(moe=True, tied=True, router_weights=1),
     "minimax_m2": T(moe=True, qk_norm="full", router_weights=1, extra=False), "minimax_m3": T(moe=True, router_weights=1),
     "mimo_v2_flash": T(moe=True, router_weights=1),
-    "step3p7": T(moe=True, router_weights=1, note=_UNCONFIRMED),
+    "step3p7": T(moe=True, router_weights=1, qk_norm="head", output_gate="head"),
     "hunyuan_v1_moe": T(moe=True, qk_norm="head"), "bailing_moe": T(moe=True),
     "qwen2_vl": T(bias="qkv", biased="qkv", window="late"), "qwen2_vl_text": T(bias="qkv", biased="qkv", window="late"),
     "qwen2_5_vl_text": T(bias="qkv", biased="qkv", window="late"),

@@ -11,9 +11,11 @@ from rooftop.transformer._fields import Fields
 from rooftop.transformer._layers import (
     MLP,
     Attention,
+    Beside,
     DeltaNet,
     FeedForward,
     Layer,
+    LinearAttention,
     Mamba1,
     Mamba2,
     Mixer,
@@ -335,8 +337,73 @@ def lfm2(f: Fields) -> Read:
     }  # fmt: skip
 
 
+def falcon_h1(f: Fields) -> Read:
+    """Falcon-H1: attention and Mamba-2 side by side on one input, then an MLP."""
+    layers, d_model = f.integer("num_hidden_layers"), f.integer("hidden_size")
+    heads, many = f.integer("num_attention_heads"), f.integer("mamba_n_heads", default=128)
+    groups = f.integer("mamba_n_groups", default=1)
+    attention = Attention(
+        heads, f.integer("num_key_value_heads", default=heads), f.integer("head_dim", default=d_model // heads),
+        bias="qkvo" if f.flag("attention_bias") else "",
+    )  # fmt: skip
+    inner = f.integer("mamba_d_ssm", default=f.integer("mamba_expand", default=2) * d_model)
+    if inner % many:
+        raise InputError(f"{f.where}: {many} heads of Mamba do not divide mamba_d_ssm = {inner}", field="mamba_d_ssm")
+    _divides(f, groups, many)
+    spec = Mamba2(
+        many, inner // many, groups, f.integer("mamba_d_state", default=256), f.integer("mamba_d_conv", default=4),
+        f.integer("mamba_chunk_size", default=256), f.flag("mamba_conv_bias", default=True), f.flag("mamba_proj_bias"),
+        f.flag("mamba_rms_norm"),
+    )  # fmt: skip
+    mlp = MLP(f.integer("intermediate_size"), True, f.flag("mlp_bias"))
+    f.find(
+        "mamba_d_head",
+        "mamba_expand",
+        "mamba_norm_before_gate",
+        "mamba_use_mlp",
+        "projectors_bias",
+        "num_logits_to_keep",
+    )
+    return {
+        "d_model": d_model, "vocab": f.integer("vocab_size"), "tied": f.flag("tie_word_embeddings"),
+        "stack": (Layer(Beside((attention, spec)), mlp),) * min(10_001, layers),
+        "max_seq": f.integer("max_position_embeddings", default=8192),
+    }  # fmt: skip
+
+
+def minimax(f: Fields) -> Read:
+    """MiniMax-Text-01 and M1: lightning attention in most layers, softmax attention in each eighth, experts in all."""
+    layers, d_model = f.integer("num_hidden_layers"), f.integer("hidden_size")
+    heads = f.integer("num_attention_heads")
+    size = f.integer("head_dim", default=d_model // heads)
+    named = f.kinds("layer_types", layers, ("linear_attention", "full_attention"))
+    listed = f.integers("attn_type_list", layers)
+    kinds = named or tuple("full_attention" if kind else "linear_attention" for kind in listed or ())
+    if not kinds:
+        raise InputError(
+            f"{f.where}: layer_types is missing; it names linear_attention or full_attention for each layer",
+            field="layer_types",
+        )
+    attention = Attention(heads, f.integer("num_key_value_heads", default=heads), size)
+    linear = LinearAttention(heads, size, f.integer("block_size", default=256))
+    part = mixture_of_experts(f, Traits(moe=True))
+    f.find("shared_intermediate_size", "shared_moe_mode", "rotary_dim", "postnorm")
+    for name in ("full_attn", "linear_attn", "mlp"):  # weights of sums, which are constants
+        for suffix in ("alpha_factor", "beta_factor"):
+            f.find(
+                f"{name}_{suffix}",
+                f"layernorm_{name.replace('full_attn', 'full_attention').replace('linear_attn', 'linear_attention')}_{suffix.split('_')[0]}",
+            )
+    return {
+        "d_model": d_model, "vocab": f.integer("vocab_size"), "tied": f.flag("tie_word_embeddings"),
+        "stack": tuple(Layer(attention if kind == "full_attention" else linear, part) for kind in kinds),
+        "max_seq": f.integer("max_position_embeddings", default=131072),
+    }  # fmt: skip
+
+
 HYBRIDS: dict[str, Reader] = {
     "kimi_linear": kimi_linear, "nemotron_h": nemotron_h, "nemotron-nas": nemotron_nas, "granitemoehybrid": granite_hybrid,
     "jamba": jamba, "mamba": mamba, "falcon_mamba": mamba, "mamba2": mamba2, "bamba": bamba,
-    "lfm2": lfm2, "lfm2_moe": lfm2,
+    "lfm2": lfm2, "lfm2_moe": lfm2, "falcon_h1": falcon_h1, "minimax": minimax, "minimax_text_01": minimax,
+    "minimax_m1": minimax,
 }  # fmt: skip

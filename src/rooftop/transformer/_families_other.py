@@ -311,8 +311,49 @@ def distilbert(f: Fields) -> Read:
     }  # fmt: skip
 
 
+def mllama(f: Fields) -> Read:
+    """The language model of Llama 3.2 Vision: a Llama, some of whose layers attend to the image instead of the text."""
+    layers = f.integer("num_hidden_layers", default=40)
+    where = set(f.integers("cross_attention_layers") or (3, 8, 13, 18, 23, 28, 33, 38))
+    read = decoder(f, Traits())
+    stack = tuple(
+        replace(layer, mixer=replace(layer.mixer, keys="memory", causal=False, qk_norm="head"), gains="one") if i in where else layer
+        for i, layer in enumerate(read["stack"])
+    )  # fmt: skip
+    assert len(stack) == layers
+    f.notes.append("layers that attend to the image are taken with as many image tokens as text tokens")
+    return read | {"stack": stack, "spare_rows": 8}
+
+
+def modernbert(f: Fields) -> Read:
+    """ModernBERT: an encoder with gated MLPs, windows in two of three layers, no norm before the first attention."""
+    layers, d_model, heads = f.integer("num_hidden_layers"), f.integer("hidden_size"), f.integer("num_attention_heads")
+    every, window = f.integer("global_attn_every_n_layers", default=3), f.integer("local_attention", default=128)
+    named = f.kinds("layer_types", layers, ("full_attention", "sliding_attention"))
+    biased = "qkvo" if f.flag("attention_bias") else ""
+    mlp = MLP(f.integer("intermediate_size"), True, f.flag("mlp_bias"))
+    if f.flag("norm_bias"):
+        raise InputError(f"{f.where}: norm_bias is set, which is not modelled", field="norm_bias")
+
+    def layer(i: int) -> Layer:
+        local = named[i] == "sliding_attention" if named else bool(i % every)
+        mixer = Attention(heads, heads, d_model // heads, causal=False, bias=biased, window=window // 2 if local else 0)
+        return Layer(mixer, mlp, norms="pre" if i else "later")
+
+    f.find(
+        "classifier_bias", "classifier_pooling", "classifier_activation", "decoder_bias", "sparse_prediction", "sparse_pred_ignore_index",
+        "reference_compile", "repad_logits_with_grad", "position_embedding_type", "tie_word_embeddings",
+    )  # fmt: skip
+    f.notes.append("an encoder: it is counted without a head for masked tokens")
+    return {
+        "d_model": d_model, "vocab": f.integer("vocab_size"), "stack": tuple(layer(i) for i in range(min(10_001, layers))),
+        "embed_norm": True, "head": "none", "max_seq": f.integer("max_position_embeddings", default=8192),
+    }  # fmt: skip
+
+
 OTHERS: dict[str, Reader] = HYBRIDS | {
     "llama4_text": llama4, "gemma4_text": gemma4, "deepseek_v4": deepseek_v4, "deepseek_ref": deepseek_v4, "dbrx": dbrx,
     "grok-1": grok, "falcon": falcon, "opt": opt, "bert": bert, "roberta": bert, "t5": t5, "mt5": t5, "mpt": mpt,
-    "gpt_neo": gpt_neo, "distilbert": distilbert, "xlm-roberta": bert, "camembert": bert,
+    "gpt_neo": gpt_neo, "distilbert": distilbert, "xlm-roberta": bert, "camembert": bert, "mllama": mllama, "mllama_text_model": mllama,
+    "modernbert": modernbert,
 }  # fmt: skip

@@ -117,7 +117,9 @@ class DeltaNet:
 
 @dataclass(frozen=True, slots=True)
 class Mamba2:
-    """State-space layer of Mamba-2 (Dao and Gu, 2024): `heads` of `head_dim`, `groups` that share B and C of `state`."""
+    """State-space layer of Mamba-2 (Dao and Gu, 2024): `heads` of `head_dim`, `groups` that share B and C of `state`; norm: the gated
+    output is normalised.
+    """
 
     heads: int
     head_dim: int
@@ -127,6 +129,7 @@ class Mamba2:
     chunk: int = 128
     conv_bias: bool = True
     bias: bool = False
+    norm: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,24 @@ class ShortConvolution:
     width: int
     taps: int = 3
     bias: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LinearAttention:
+    """Linear attention with a fixed decay for each head (lightning attention, MiniMax-01): no softmax, a state of
+    head_dim x head_dim for each head, an output gate, a norm over all heads.
+    """
+
+    heads: int
+    head_dim: int
+    chunk: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Several mixers on the same input, whose outputs are added (Falcon-H1)."""
+
+    mixers: tuple[Mixer, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +220,20 @@ class Custom:
     build: Callable[[Builder, str, int], str]
 
 
-Mixer = Attention | LatentAttention | CompressedAttention | DeltaNet | Mamba2 | Mamba1 | ShortConvolution | Custom
+Mixer = (
+    Attention
+    | LatentAttention
+    | CompressedAttention
+    | DeltaNet
+    | Mamba2
+    | Mamba1
+    | ShortConvolution
+    | LinearAttention
+    | Beside
+    | Custom
+)
+#: Mixers with a state of fixed size instead of a cache that grows.
+Recurrence = DeltaNet | Mamba1 | Mamba2 | ShortConvolution | LinearAttention
 FeedForward = MLP | MoE | Custom
 
 
@@ -207,10 +241,12 @@ FeedForward = MLP | MoE | Custom
 class Layer:
     """A mixer, then a feed-forward part, each around the residual stream; either may be absent.
 
-    norms: "pre", "post" (after each part), "after" (on the sum, as BERT has it) or "both" (before and after each part).
+    norms: "pre", "post" (after each part), "after" (on the sum, as BERT has it), "both" (before and after each part) or
+    "later" (before each part but the first). gains: what multiplies the output of each part: "one" learned number, a
+    "vector" of them, "" nothing.
     parallel: "" one after the other, "one" both from one norm, "two" both from the same stream through a norm each.
     cross: attention to an encoder, between the two. streams: parallel residual streams that each part mixes
-    (hyper-connections); scale: the layer has a learned scalar. look_back: each part attends over earlier layers' sums
+    (hyper-connections). look_back: each part attends over earlier layers' sums
     through a query and a norm of its own (attention residuals). per_layer: a token has an embedding of this width for each
     layer, which gates a projection at the layer's end (Gemma 3n and 4).
     """
@@ -221,7 +257,7 @@ class Layer:
     norms: str = "pre"
     parallel: str = ""
     streams: int = 1
-    scale: bool = False
+    gains: str = ""
     look_back: bool = False
     per_layer: int = 0
 

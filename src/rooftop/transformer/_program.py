@@ -7,29 +7,31 @@ H head size, V vocabulary, E experts, C slots of an expert; more in the modules 
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from rooftop.arrays import Program
 from rooftop.transformer._architecture import Architecture
-from rooftop.transformer._attention import attended, attention, compressed_attention, latent_attention
+from rooftop.transformer._attention import attention, compressed_attention, latent_attention
 from rooftop.transformer._builder import Builder, Cache
 from rooftop.transformer._feed_forward import mlp, moe
 from rooftop.transformer._layers import (
     Attention,
+    Beside,
     CompressedAttention,
     Custom,
     DeltaNet,
     LatentAttention,
     Layer,
+    LinearAttention,
     Mamba1,
     Mamba2,
     Mixer,
     MoE,
+    Recurrence,
     ShortConvolution,
 )
 from rooftop.transformer._tower import tower_programs
-
-__all__ = ["Block", "Programs", "attended", "generation", "programs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +89,7 @@ def generation(arch: Architecture, context: int) -> Programs:
 
 def _kinds(arch: Architecture, stack: tuple[Layer, ...], seq: int, prefix: str, context: int = 0) -> list[Block]:
     """Equal layers together, in the order in which they first occur; a window as long as the sequence is none."""
-    counts: dict[Layer, int] = {}
-    for layer in stack:
-        effective = _at(layer, context or seq)
-        counts[effective] = counts.get(effective, 0) + 1
+    counts = Counter(_at(layer, context or seq) for layer in stack)
     names = _names(list(counts), prefix)
     return [
         _block(arch, layer, seq, name, count, context)
@@ -141,6 +140,10 @@ def _mixer_name(mixer: Mixer) -> str:
             return mixer.name
         case ShortConvolution():
             return "convolution"
+        case LinearAttention():
+            return "linear"
+        case Beside():
+            return " and ".join(_mixer_name(m) for m in mixer.mixers)
         case _:
             return "mamba"
 
@@ -168,10 +171,7 @@ def _kept(layer: Layer, context: int) -> int:
 
 def _layer(b: Builder, layer: Layer, x: str, seq: int) -> str:
     """One layer from x to x_out."""
-    mixer, kind = (
-        layer.mixer,
-        "recurrence" if isinstance(layer.mixer, DeltaNet | Mamba1 | Mamba2 | ShortConvolution) else "attention",
-    )
+    mixer, kind = layer.mixer, _kind(layer.mixer)
     parts: list[str] = []
     if mixer is not None:
         parts.append(kind)
@@ -189,6 +189,10 @@ def _layer(b: Builder, layer: Layer, x: str, seq: int) -> str:
     return _per_layer(b, layer, x) if layer.per_layer else x
 
 
+def _kind(mixer: Mixer | None) -> str:
+    return "recurrence" if isinstance(mixer, Recurrence) else "attention"
+
+
 def _run(b: Builder, layer: Layer, part: str, x: str, y: str, seq: int) -> str:
     if part == "mlp":
         spec = layer.feed_forward
@@ -197,33 +201,42 @@ def _run(b: Builder, layer: Layer, part: str, x: str, y: str, seq: int) -> str:
         return moe(b, spec, x, y) if isinstance(spec, MoE) else mlp(b, spec, y)  # type: ignore[arg-type]
     if part == "cross":
         return attention(b, layer.cross, y, seq, "cross")  # type: ignore[arg-type]
-    match layer.mixer:
+    return _mixed(b, layer.mixer, y, seq)
+
+
+def _mixed(b: Builder, mixer: Mixer | None, y: str, seq: int) -> str:
+    """One mixer on y."""
+    from rooftop.transformer import _recurrent as recurrent
+
+    match mixer:
         case Custom():
-            return layer.mixer.build(b, y, seq)
+            return mixer.build(b, y, seq)
+        case Beside():
+            made = []
+            for place, one in enumerate(mixer.mixers, 1):
+                b.suffix = "" if place == 1 else str(place)
+                made.append(_mixed(b, one, y, seq))
+            b.suffix = ""
+            outs = tuple(made)
+            return b.map("beside.add", outs, b.residual("beside_out"), "norm", 1.0, linear=True)
         case Attention():
-            return attention(b, layer.mixer, y, seq)
+            return attention(b, mixer, y, seq)
         case LatentAttention():
-            return latent_attention(b, layer.mixer, y, seq)
+            return latent_attention(b, mixer, y, seq)
         case CompressedAttention():
-            return compressed_attention(b, layer.mixer, y, seq)
+            return compressed_attention(b, mixer, y, seq)
         case DeltaNet():
-            from rooftop.transformer._recurrent import delta_net
-
-            return delta_net(b, layer.mixer, y)
+            return recurrent.delta_net(b, mixer, y)
         case Mamba2():
-            from rooftop.transformer._recurrent import mamba2
-
-            return mamba2(b, layer.mixer, y)
+            return recurrent.mamba2(b, mixer, y)
         case Mamba1():
-            from rooftop.transformer._recurrent import mamba1
-
-            return mamba1(b, layer.mixer, y)
+            return recurrent.mamba1(b, mixer, y)
         case ShortConvolution():
-            from rooftop.transformer._recurrent import short_convolution
-
-            return short_convolution(b, layer.mixer, y)
+            return recurrent.short_convolution(b, mixer, y)
+        case LinearAttention():
+            return recurrent.linear_attention(b, mixer, y)
         case _:
-            raise TypeError(layer.mixer)
+            raise TypeError(mixer)
 
 
 def _sub_layer(b: Builder, layer: Layer, part: str, x: str, seq: int, output: str) -> str:
@@ -235,7 +248,7 @@ def _sub_layer(b: Builder, layer: Layer, part: str, x: str, seq: int, output: st
         more = (b.weight(f"{part}_look_query", "D"), b.weight(f"{part}_look_norm", "D"))
         y = b.map(f"{part}.look_back", (y, *more), b.residual(f"{part}_looked"), "norm", 8.0)
     inner = y
-    if layer.norms in ("pre", "both"):
+    if layer.norms in ("pre", "both") or (layer.norms == "later" and part == "mlp"):
         inner = b.norm(f"{part}_norm", y, f"{part}_in")
     out = _run(b, layer, part, y, inner, seq)
     if layer.norms in ("post", "both"):
@@ -246,6 +259,9 @@ def _sub_layer(b: Builder, layer: Layer, part: str, x: str, seq: int, output: st
     if layer.norms == "after":
         summed = b.map(f"{part}.add", (x, out, *b.biases()), b.residual(f"{part}_sum"), "norm", 1.0, linear=True)
         return b.norm(f"{part}_norm", summed, output)
+    if layer.gains:
+        gain = b.weight(f"{part}_gain", "D" if layer.gains == "vector" else b.axis("one", 1))
+        return b.map(f"{part}.add_scaled", (x, out, gain, *b.biases()), b.stream(output), "norm", 2.0)
     return b.map(f"{part}.add", (x, out, *b.biases()), b.stream(output), "norm", 1.0, linear=True)
 
 
@@ -292,7 +308,7 @@ def _mix_in(b: Builder, part: str, x: str, streams: int) -> tuple[str, str]:
 
 def _embed(arch: Architecture, seq: int) -> Program:
     """Tokens to x; those of the encoder to source, where there is one."""
-    b = Builder({"T": seq, "D": arch.d_model, "V": arch.vocab}, norm_weights=arch.norm_weights)
+    b = Builder({"T": seq, "D": arch.d_model, "V": arch.vocab + arch.spare_rows}, norm_weights=arch.norm_weights)
     streams = arch.stack[0].streams
     b.input("tokens", "B", "T", dtype="int32")
     narrow = b.axis("De", arch.embed_dim) if arch.embed_dim else "D"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rooftop.transformer._builder import Builder, Cache
-from rooftop.transformer._layers import DeltaNet, Mamba1, Mamba2, ShortConvolution
+from rooftop.transformer._layers import DeltaNet, LinearAttention, Mamba1, Mamba2, ShortConvolution
 
 PART = "recurrence"
 
@@ -99,8 +99,8 @@ def mamba2(b: Builder, spec: Mamba2, y: str) -> str:
     o = _scan(b, (u, state_in, state_out, dt, *more, *state), b.array("o", "B", "T", k, g, h), flops)
     gate = (b.weight("b_z", k, g, h), b.weight("b_dt", k, g)) if spec.bias else ()
     gated = b.map(
-        "recurrence.norm", (o, z, b.weight("recurrence_norm_o", k, g, h), *gate), b.array("o_gated", "B", "T", k, g, h),
-        PART, 8.0,
+        "recurrence.norm", (o, z, *((b.weight("recurrence_norm_o", k, g, h),) if spec.norm else ()), *gate),
+        b.array("o_gated", "B", "T", k, g, h), PART, 8.0,
     )  # fmt: skip
     taps = _taps(b, spec.conv)
     b.caches += [
@@ -139,6 +139,24 @@ def mamba1(b: Builder, spec: Mamba1, y: str) -> str:
     if spec.bias:
         b.late_bias("b_o", "D")
     return b.einsum("recurrence.o", (gated, b.weight("w_o", f, "D")), b.residual("recurrence_out"), PART)
+
+
+def linear_attention(b: Builder, spec: LinearAttention, y: str) -> str:
+    """Lightning attention on y[B, T, D] (MiniMax, 2025, section 2.2). Axes: K heads, H head size, Hv value size, as large.
+
+    FLOPs of the scan for each output element, in chunks of C tokens: products of queries and of keys with the state (4 H),
+    and inside a chunk queries with keys and scores with values, each over half of C.
+    """
+    k, h, hv = b.axis("K", spec.heads), b.axis("H", spec.head_dim), b.axis("Hv", spec.head_dim)
+    q, keys, v = (_convolved(b, name, y, (k, size), 0) for name, size in (("q", h), ("k", h), ("v", hv)))
+    flops = 4.0 * spec.head_dim if b.context else 4.0 * spec.head_dim + 2.0 * spec.chunk
+    state = b.state("recurrence.state", (keys, v), (k, h, hv), PART, 3.0)
+    o = _scan(b, (q, keys, v, *state), b.array("o", "B", "T", k, hv), flops)
+    z = b.matmul("recurrence.gate", y, b.weight("w_z", "D", k, hv), "z", (k, hv), PART)
+    gated = b.map(
+        "recurrence.norm", (o, z, b.weight("recurrence_norm_o", k, hv)), b.array("o_gated", "B", "T", k, hv), PART, 8.0
+    )
+    return b.einsum("recurrence.o", (gated, b.weight("w_o", k, hv, "D")), b.residual("recurrence_out"), PART)
 
 
 def short_convolution(b: Builder, spec: ShortConvolution, y: str) -> str:

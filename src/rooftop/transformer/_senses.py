@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rooftop.errors import InputError
 from rooftop.transformer._fields import Fields
 from rooftop.transformer._layers import MLP, Attention, Layer, Projection, Tower
@@ -9,10 +11,14 @@ from rooftop.transformer._layers import MLP, Attention, Layer, Projection, Tower
 
 def towers(f: Fields, family: str, d_model: int) -> tuple[Tower, ...]:
     """The towers that a config describes; what cannot be counted is said in a note."""
-    if f.object("audio_config"):
-        f.notes.append("the audio tower of the config is not counted")
+    return (*_vision(f, family, d_model), *_audio(f, family, d_model))
+
+
+def _vision(f: Fields, family: str, d_model: int) -> tuple[Tower, ...]:
     config = f.object("vision_config")
     if not config:
+        if family == "step3p7":
+            f.notes.append("the family's vision tower is not in this config, and is not counted")
         return ()
     v = f.inside("vision_config", config)
     if family.startswith(("qwen3_vl", "qwen3_5")):
@@ -32,7 +38,7 @@ def towers(f: Fields, family: str, d_model: int) -> tuple[Tower, ...]:
         return (_siglip(v, d_model, (Projection("project", wide, d_model, bias=False),)),)
     if family in ("glm4v", "glm46v"):
         return (_glm(v),)
-    if family.startswith("gemma3"):
+    if family.startswith("gemma3") and family != "gemma3n":
         return (_siglip(v, d_model),)
     if family == "gemma4":
         return (_gemma4(v, d_model),)
@@ -40,8 +46,125 @@ def towers(f: Fields, family: str, d_model: int) -> tuple[Tower, ...]:
         return (_llama4(v, d_model),)
     if family.startswith("kimi"):
         return (_moonvit(v, d_model),)
+    if family in ("internvl", "internvl_chat"):
+        return (_internvl(f, v, d_model),)
+    if family == "mllama":
+        return (_mllama(v, d_model),)
+    if family == "step3p7":
+        return (_step(v, d_model),)
     f.notes.append(f"only the language model is counted, not the vision tower of the {family[:40]} config")
     return ()
+
+
+def _audio(f: Fields, family: str, d_model: int) -> tuple[Tower, ...]:
+    config = f.object("audio_config")
+    if not config:
+        return ()
+    if family in ("qwen2_audio", "voxtral"):
+        return (_whisper(f.inside("audio_config", config), family, d_model),)
+    f.notes.append("the audio tower of the config is not counted")
+    return ()
+
+
+def _whisper(a: Fields, family: str, d_model: int) -> Tower:
+    """The encoder of Whisper: two convolutions over spectra (the second halves the length), no biases on keys."""
+    d, heads = (
+        a.integer("d_model", "hidden_size", default=1280),
+        a.integer("encoder_attention_heads", "num_attention_heads", default=20),
+    )
+    width = a.integer("encoder_ffn_dim", "intermediate_size", default=5120)
+    layer = Layer(Attention(heads, heads, d // heads, causal=False, bias="qvo"), MLP(width, False, True))
+    ends: tuple[Projection, ...] = (Projection("convolution", 3 * d, d),)
+    if family == "voxtral":  # four frames are one token of the language model
+        ends += (
+            Projection("project", width, d_model, bias=False),
+            Projection("project again", d_model, d_model, bias=False),
+        )
+    else:
+        ends += (Projection("project", d, d_model),)
+    places = a.integer("max_source_positions", default=1500)
+    return Tower(
+        "audio", d, (layer,) * min(1000, a.integer("encoder_layers", "num_hidden_layers", default=32)),
+        3 * a.integer("num_mel_bins", default=128), places, positions=places, norms_at_ends=1, projections=ends,
+    )  # fmt: skip
+
+
+def _internvl(f: Fields, v: Fields, d_model: int) -> Tower:
+    """InternViT: a vector for the class, learned gains of each part, four patches shuffled into one, two matrices."""
+    d, heads = v.integer("hidden_size", default=1024), v.integer("num_attention_heads", default=16)
+    biased = v.flag("attention_bias", "qkv_bias")
+    norm = v.flag("use_qk_norm", "qk_normalization")
+    layer = Layer(
+        Attention(heads, heads, d // heads, causal=False, bias="qkvo" if biased else "o", qk_norm="full" if norm else ""),
+        MLP(v.integer("intermediate_size", default=4096), False, True), gains="vector",
+    )  # fmt: skip
+    patch, image = _pair(v, "patch_size", 14), _pair(v, "image_size", 448)
+    places = (image // patch) ** 2 + 1
+    root = v.word("norm_type", default="layer_norm") == "rms_norm"
+    ratio = f.number("downsample_ratio", 0.5)
+    merged = int(d / ratio**2) if ratio else d
+    return Tower(
+        "vision", d, (layer,) * min(1000, v.integer("num_hidden_layers", default=24)), 3 * patch**2, places, positions=places,
+        norm_weights=1 if root else 2, norms_at_ends=0 if v.flag("use_mean_pooling", default=True) else 1, vectors=1,
+        projections=(
+            Projection("merge", merged, d_model, norm=merged, norm_weights=2), Projection("project", d_model, d_model),
+        ),
+    )  # fmt: skip
+
+
+def _pair(v: Fields, name: str, default: int) -> int:
+    """A side in pixels, given once or for both sides."""
+    if isinstance(v.find(name)[1], list):
+        sides = v.integers(name, 2)
+        assert sides is not None
+        return sides[0]
+    return v.integer(name, default=default)
+
+
+def _mllama(v: Fields, d_model: int) -> Tower:
+    """Llama 3.2 Vision: layers of each tile, layers over all tiles with gates, positions of tiles."""
+    d, heads = v.integer("hidden_size", default=1280), v.integer("attention_heads", "num_attention_heads", default=16)
+    layer = Layer(
+        Attention(heads, heads, d // heads, causal=False),
+        MLP(v.integer("intermediate_size", default=5120), False, True),
+    )
+    gated = replace(layer, gains="one")
+    patch, image, tiles = (
+        v.integer("patch_size", default=14),
+        v.integer("image_size", default=448),
+        v.integer("max_num_tiles", default=4),
+    )
+    places = (image // patch) ** 2 + 1
+    ratios = v.find("supported_aspect_ratios")[1]
+    shapes = (len(ratios) if isinstance(ratios, list) else 8) + 1
+    v.find("intermediate_layers_indices", "max_aspect_ratio_id")
+    return Tower(
+        "vision", d, (layer,) * min(1000, v.integer("num_hidden_layers", default=32))
+        + (gated,) * min(1000, v.integer("num_global_layers", default=8)),
+        3 * patch**2, places * tiles, patch_bias=False, positions=places + shapes * tiles * (places + 2), norms_at_ends=2, vectors=1,
+        projections=(
+            Projection("project", v.integer("vision_output_dim", default=6 * d), d_model),
+            Projection("gates of positions", 1, 3, bias=False),
+        ),
+    )  # fmt: skip
+
+
+def _step(v: Fields, d_model: int) -> Tower:
+    """Step-3.7: learned gains of each part, two convolutions that halve the sides, one matrix."""
+    d, heads = v.integer("hidden_size", "width", default=1536), v.integer("num_attention_heads", "heads", default=16)
+    layer = Layer(
+        Attention(heads, heads, d // heads, causal=False, bias="qkvo"), MLP(v.integer("intermediate_size", default=8960), False, True),
+        gains="vector",
+    )  # fmt: skip
+    patch, image = v.integer("patch_size", default=14), v.integer("image_size", default=728)
+    places = (image // patch) ** 2
+    return Tower(
+        "vision", d, (layer,) * min(1000, v.integer("num_hidden_layers", "layers", default=47)), 3 * patch**2, places, patch_bias=False,
+        positions=places, norms_at_ends=1, projections=(
+            Projection("downsample", 9 * d, 2 * d), Projection("downsample again", 18 * d, 4 * d),
+            Projection("project", 4 * d, d_model, bias=False),
+        ),
+    )  # fmt: skip
 
 
 def _qwen(v: Fields) -> Tower:
@@ -215,7 +338,6 @@ def _moonvit(v: Fields, d_model: int) -> Tower:
         MLP(v.integer("vt_intermediate_size"), False, not plain),
     )
     places = v.integer("init_pos_emb_height", default=64) * v.integer("init_pos_emb_width", default=64)
-    v.notes.append("the vision tower is counted from its sizes: its projector has two matrices with biases")
     return Tower(
         "vision", d, (layer,) * min(1000, v.integer("vt_num_hidden_layers")), 3 * v.integer("patch_size") ** 2, places,
         patch_bias=v.find("patch_embed_proj_bias")[1] is not False, positions=places, norm_weights=1 if root else 2, norms_at_ends=1,

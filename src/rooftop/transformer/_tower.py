@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from rooftop.arrays import Program
@@ -24,9 +25,7 @@ def tower_programs(tower: Tower, layer_ops: Callable[[Builder, Layer, str, int],
     )
     b.map("positions", (x, *more), b.residual("x"), tower.name, 5.0)
     yield b.program(f"{tower.name} patches"), 1
-    counts: dict[Layer, int] = {}
-    for layer in tower.stack:
-        counts[layer] = counts.get(layer, 0) + 1
+    counts = Counter(tower.stack)
     for i, (layer, count) in enumerate(counts.items()):
         b = Builder({"T": tower.tokens, "S": tower.tokens, "D": tower.d_model}, norm_weights=tower.norm_weights)
         layer_ops(b, layer, b.input("x", "B", "T", "D", layout="residual"), tower.tokens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +11,18 @@ from rooftop.transformer import (
     MLP,
     Architecture,
     Attention,
+    Beside,
     CompressedAttention,
     Custom,
     DeltaNet,
     Flops,
     LatentAttention,
     Layer,
+    LinearAttention,
     Mamba1,
     Mamba2,
     MoE,
+    Recurrence,
     ShortConvolution,
     axis_size,
     flops_per_token,
@@ -101,7 +105,7 @@ def model_assumptions(arch: Architecture, seq: int) -> list[str]:
         found.append(
             f"{len(arch.extra_heads)} heads that predict further ahead are counted beside the total, not in it"
         )
-    if any(isinstance(m, DeltaNet | Mamba1 | Mamba2) for m in arch.mixers):
+    if any(isinstance(m, Recurrence) for m in arch.mixers):
         found.append("recurrences: FLOPs of the chunked form; states in f32, of fixed size for each sequence")
     return [*found, f"source: {arch.source or 'given inline'}" + (f", {arch.date}" if arch.date else ""), *arch.notes]
 
@@ -155,7 +159,8 @@ def _described(arch: Architecture) -> dict[str, Any]:
         found["encoder_layers"] = len(arch.encoder)
     return found | {
         "kinds": [
-            {"count": n, "mixer": _mixer_text(k.mixer), "feed_forward": _part_text(k)} for k, n in _kinds(arch.stack)
+            {"count": n, "mixer": _mixer_text(k.mixer), "feed_forward": _part_text(k)}
+            for k, n in Counter(arch.stack).items()
         ]
     }
 
@@ -163,13 +168,6 @@ def _described(arch: Architecture) -> dict[str, Any]:
 def _lengths(arch: Architecture) -> list[int]:
     most = max(arch.max_seq, 131072)
     return [n for n in (1024, 4096, 16384, 65536, 131072, 1048576) if n <= most]
-
-
-def _kinds(stack: Sequence[Layer]) -> list[tuple[Layer, int]]:
-    counts: dict[Layer, int] = {}
-    for layer in stack:
-        counts[layer] = counts.get(layer, 0) + 1
-    return list(counts.items())
 
 
 def _mixer_text(mixer: object) -> str:
@@ -212,6 +210,10 @@ def _mixer_text(mixer: object) -> str:
             return f"Mamba-2 {mixer.heads} heads of {mixer.head_dim}, {mixer.groups} groups, state of {mixer.state}"
         case ShortConvolution():
             return f"gated convolution {mixer.width:,} channels, {mixer.taps} taps"
+        case LinearAttention():
+            return f"linear attention N={mixer.heads} heads of H={mixer.head_dim}"
+        case Beside():
+            return " beside ".join(_mixer_text(m) for m in mixer.mixers)
         case Mamba1():
             return f"Mamba {mixer.inner:,} channels, state of {mixer.state}"
     return type(mixer).__name__
@@ -244,7 +246,7 @@ def _drawing(arch: Architecture) -> str:
 
 
 def _layers(stack: Sequence[Layer], title: str) -> list[str]:
-    kinds = _kinds(stack)
+    kinds = Counter(stack).items()
     rows = [f"  -> {len(stack)} {title}"]
     for layer, count in kinds:
         mixer, part = _mixer_text(layer.mixer), _part_text(layer)
@@ -259,7 +261,8 @@ def _layers(stack: Sequence[Layer], title: str) -> list[str]:
             rows.append(f"{lead}norm -> {' and '.join(texts)} in parallel -> +")
             continue
         for i, text in enumerate(texts or ["nothing"]):
-            rows.append(f"{lead if i == 0 else ' ' * len(lead)}{before}{text}{after} -> {plus}")
+            first = "norm -> " if layer.norms == "later" and i else before
+            rows.append(f"{lead if i == 0 else ' ' * len(lead)}{first}{text}{after} -> {plus}")
     return rows
 
 
@@ -325,7 +328,7 @@ def compare_text(models: Sequence[Architecture], seq: int) -> RenderableType:
         ("active", *(format_count(c.active) for c in counts)),
         ("layers", *(str(a.layers) for a in models)),
         ("D", *(f"{a.d_model:,}" for a in models)),
-        ("kinds of layers", *(str(len(_kinds(a.stack))) for a in models)),
+        ("kinds of layers", *(str(len(set(a.stack))) for a in models)),
         ("mixer", *(_short(a) for a in models)),
         ("F", *(f"{a.feed_forward.d_ff:,}" if isinstance(a.feed_forward, MLP | MoE) else "-" for a in models)),
         ("experts", *(f"{m.active} of {m.experts}" if m else "-" for m in experts)),
@@ -354,6 +357,7 @@ def _short(arch: Architecture) -> str:
         LatentAttention: "MLA",
         CompressedAttention: "compressed",
         DeltaNet: "delta",
+        LinearAttention: "linear",
         Mamba1: "Mamba",
         ShortConvolution: "convolution",
         Mamba2: "Mamba-2",
