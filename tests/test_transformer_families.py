@@ -65,3 +65,26 @@ def test_short_convolutions_keep_a_few_taps_and_no_keys():
     assert kv_cache_bytes(model, 1024) - 1024 * kv_bytes_per_token(model) == 3 * 2 * 2048 * 2
     bias = parameters(from_config(config | {"conv_bias": True}, name="m")).total
     assert bias - parameters(model).total == 3 * (3 * 2048 + 2048 + 2048)
+
+
+def test_sizes_of_single_layers_are_read_and_what_else_they_name_is_refused():
+    """Gemma 4 as newer versions of the library save it: global layers have larger heads and fewer of them for keys."""
+    kinds = ["sliding_attention"] * 5 + ["full_attention"]
+    config = {
+        "model_type": "gemma4_text", "vocab_size": 4096, "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 6,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "sliding_window": 128, "layer_types": kinds,
+    }  # fmt: skip
+    old = from_config(config | {"global_head_dim": 128, "num_global_key_value_heads": 2}, name="m")
+    own = {"05": {"head_dim": 128, "num_key_value_heads": 2}}
+    assert from_config(config | {"per_layer_config": own}, name="m").stack == old.stack
+    for wrong in ({"6": own["05"]}, {"x": own["05"]}, {"05": {"head_dim": 128, "novel": 1}}, {"05": 3}):
+        with pytest.raises(InputError, match="per_layer_config"):
+            from_config(config | {"per_layer_config": wrong}, name="m")
+
+
+def test_mixers_side_by_side_have_the_counts_of_both():
+    model = from_config(FAMILIES["falcon_h1"]["config"], name="m")
+    assert [type(m).__name__ for m in model.mixers[:2]] == ["Attention", "Mamba2"]
+    block = programs(model, 128).blocks[0]
+    assert {c.name for c in block.caches} >= {"k", "v"}
+    assert kv_bytes_per_token(model) == model.layers * 2 * 8 * 128 * 2

@@ -20,7 +20,7 @@ from rooftop.training._refuse import check_fixed, no_plan
 from rooftop.training._run import Run, chip_hours, cost, energy, run_flops, run_seconds
 from rooftop.training._search import Limits, Outcome, Scene, search
 from rooftop.training._step import Part
-from rooftop.transformer import MoE
+from rooftop.transformer import MoE, Recurrence
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +157,7 @@ def assumptions(question: Question, best: Estimate) -> tuple[str, ...]:
         "attention never stores its scores (FlashAttention); its backward pass computes them again",
         "gradients are accumulated over microbatches; 1F1B schedule over pipeline stages",
         *_of_experts(problem.model.experts),
+        *_of_recurrences(best),
         f"memory: {problem.capacity / 1e9:.1f} GB of HBM per chip may be used; fragmentation and program are not counted",
     ]
     if question.tokens is not None:
@@ -197,6 +198,13 @@ def _of_experts(experts: MoE | None) -> tuple[str, ...]:
         else f"each has slots for {slots:g} times its fair share, all computed"
     )
     return (f"experts: a token meets {experts.active} of {experts.experts}, {load} (see --capacity-factor)",)
+
+
+def _of_recurrences(best: Estimate) -> tuple[str, ...]:
+    split = best.plan.mesh.get("context", 1) > 1 and any(isinstance(m, Recurrence) for m in best.problem.model.mixers)
+    return (
+        ("recurrences pass their states along the context axis; that and its waiting are not counted",) if split else ()
+    )
 
 
 def why_slower(best: Estimate, other: Estimate) -> str:

@@ -6,7 +6,7 @@ without saying so is in its `Traits`. Families of another shape have a reader of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -125,6 +125,8 @@ TRAITS: dict[str, Traits] = {
     "apertus": T(gated=False, qk_norm="head", activation_weights=2), "granitemoeshared": T(moe=True),
     "solar_open": T(moe=True, biased="qkv", router_weights=1), "ministral3": T(window="all"), "vaultgemma": T(tied=True),
     "glm4_moe_lite": T(moe=True, latent=True, router_weights=1), "internlm3": T(), "cwm": T(),
+    "kolibri1": T(moe=True, norms="both", qk_norm="head", router_weights=1), "flint": T(moe=True, qk_norm="head", sinks=True),
+    "axk1": replace(_LATENT, norms="sandwich"),
 }  # fmt: skip
 
 
@@ -145,6 +147,7 @@ def decoder(f: Fields, traits: Traits) -> Read:
         Layer(mixer, part, norms=traits.norms, parallel=_parallel(f, traits))
         for mixer, part in zip(mixers, parts, strict=True)
     )
+    stack = _overridden(f, stack)
     vocab = f.integer("vocab_size", "padded_vocab_size")
     positions = f.integer("n_positions", "max_position_embeddings") if traits.positions else 0
     return {
@@ -159,6 +162,33 @@ def decoder(f: Fields, traits: Traits) -> Read:
         "max_seq": f.integer("max_position_embeddings", "n_positions", "seq_length", "max_seq_len", default=131072),
         "extra_heads": extra_heads(f, stack, traits),
     }
+
+
+def _overridden(f: Fields, stack: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    """The stack with the sizes that `per_layer_config` gives some layers, as newer versions of the library save them."""
+    config = f.object("per_layer_config")
+    if not config:
+        return stack
+    found = list(stack)
+    for key, sizes in config.items():
+        where = f"per_layer_config: {str(key)[:20]}"
+        if not str(key).isdecimal() or len(str(key)) > 6 or int(key) >= len(stack) or not isinstance(sizes, Mapping):
+            raise InputError(f"{f.where}: {where} is not a layer with its sizes", field="per_layer_config")
+        layer, of = found[int(key)], f.inside(where, sizes)
+        mixer, part = layer.mixer, layer.feed_forward
+        if isinstance(mixer, Attention):
+            heads = of.integer("num_attention_heads", default=mixer.heads)
+            mixer = replace(
+                mixer, heads=heads, head_dim=of.integer("head_dim", default=mixer.head_dim),
+                kv_heads=of.integer("num_key_value_heads", default=mixer.kv_heads),
+            )  # fmt: skip
+        if isinstance(part, MLP):
+            part = replace(part, d_ff=of.integer("intermediate_size", default=part.d_ff))
+        left = sorted(k for k in sizes if k not in of.used)
+        if left:
+            raise InputError(f"{of.where}: {left[0][:40]} of one layer is not modelled", field="per_layer_config")
+        found[int(key)] = replace(layer, mixer=mixer, feed_forward=part)
+    return tuple(found)
 
 
 def extra_heads(f: Fields, stack: tuple[Layer, ...], traits: Traits) -> tuple[Layer, ...]:
@@ -195,6 +225,8 @@ def _kinds(f: Fields, traits: Traits, layers: int) -> tuple[str, ...]:
         f.find(
             "full_attention_interval", "sliding_window_pattern", "hybrid_layer_pattern", "global_attn_every_n_layers"
         )
+        if "chunked_attention" not in named and "sliding_attention" in named:
+            f.find("attention_chunk_size")  # what one family calls its window, too
         return tuple(kind.removesuffix("_attention") for kind in named)
     linear = f.integer("full_attention_interval", default=0, least=0)
     if linear:
@@ -247,7 +279,10 @@ def _mixer(f: Fields, traits: Traits, d_model: int, kind: str, layer: int) -> Mi
             f.integer("swa_v_head_dim", default=v_head_dim, least=0),
         )
     biased = f.flag("attention_bias", "qkv_bias", "use_qkv_bias", default=bool(traits.bias))
-    sinks = traits.sinks or f.flag("add_swa_attention_sink_bias" if local else "add_full_attention_sink_bias")
+    sinks = traits.sinks or f.flag(
+        "add_swa_attention_sink_bias" if local else "add_full_attention_sink_bias",
+        default=local and f.family == "mimo_v2_flash",  # files that newer versions of the library save are silent
+    )
     f.find("add_swa_attention_sink_bias", "add_full_attention_sink_bias")
     letters = (traits.bias or traits.biased) if biased else ""
     if "o" not in letters and f.flag("attention_out_bias"):

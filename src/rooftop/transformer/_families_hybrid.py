@@ -54,9 +54,13 @@ def kimi_linear(f: Fields) -> Read:
         part, latent=narrow if narrow != d_model else 0, latent_norm=f.flag("latent_moe_use_norm") and bool(narrow)
     )
     dense = MLP(f.integer("intermediate_size"))
-    look_back = f.has("attn_res_block_size")
-    if look_back:
-        f.notes.append("attention over earlier layers' sums: its weights are counted, its few products are not")
+    look_back = 0
+    if f.has("attn_res_block_size"):
+        # each block of layers adds a sum to look back at, beside the embedding: so many on average
+        look_back = 1 + layers // f.integer("attn_res_block_size") // 2
+        f.notes.append(
+            f"attention over earlier layers' sums is taken with {look_back} of them, the average, in every layer"
+        )
     stack = tuple(
         Layer(latent(f, i) if i + 1 in full else delta, part if sparse else dense, look_back=look_back)
         for i, sparse in enumerate(sparse_layers(f, layers))
@@ -112,6 +116,10 @@ def nemotron_h(f: Fields) -> Read:
     if "moe" in kinds:
         moe = mixture_of_experts(f, Traits(moe=True, gated=False, router_weights=1))
         parts["moe"] = (None, replace(moe, latent=f.integer("moe_latent_size", default=0, least=0)))
+    else:  # sizes of experts that no layer has
+        f.find(
+            "n_routed_experts", "n_shared_experts", "num_experts_per_tok", "moe_intermediate_size", "moe_latent_size"
+        )
     f.find(
         "intermediate_size",
         "mamba_proj_bias",

@@ -52,13 +52,15 @@ def gemma4(f: Fields) -> Read:
     f.find("enable_moe_block", "num_experts", "top_k_experts", "expert_intermediate_size", "moe_intermediate_size")
     sparse = f.flag("enable_moe_block")
     read = decoder(_without(f, "num_experts"), Traits(tied=True, norms="both", qk_norm="head", window="pattern"))
-    size, kv = f.integer("global_head_dim", default=512), f.integer("num_global_key_value_heads", default=0, least=0)
+    listed = f.has("per_layer_config")
+    size = f.integer("global_head_dim", default=0 if listed else 512, least=0)
+    kv = f.integer("num_global_key_value_heads", default=0, least=0)
     keys = "keys" if f.flag("attention_k_eq_v") else "own"
     stack = []
     for i, layer in enumerate(read["stack"]):
         mixer = layer.mixer
         if not mixer.window:
-            mixer = replace(mixer, head_dim=size, kv_heads=kv or mixer.kv_heads, values=keys)
+            mixer = replace(mixer, head_dim=size or mixer.head_dim, kv_heads=kv or mixer.kv_heads, values=keys)
         part = layer.feed_forward
         if i >= layers - shared > 0:
             mixer = replace(mixer, keys="shared")

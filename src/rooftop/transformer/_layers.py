@@ -242,11 +242,11 @@ class Layer:
     """A mixer, then a feed-forward part, each around the residual stream; either may be absent.
 
     norms: "pre", "post" (after each part), "after" (on the sum, as BERT has it), "both" (before and after each part) or
-    "later" (before each part but the first). gains: what multiplies the output of each part: "one" learned number, a
+    "later" (before each part but the first), "sandwich" (before each part, and after experts). gains: what multiplies the output of each part: "one" learned number, a
     "vector" of them, "" nothing.
     parallel: "" one after the other, "one" both from one norm, "two" both from the same stream through a norm each.
     cross: attention to an encoder, between the two. streams: parallel residual streams that each part mixes
-    (hyper-connections). look_back: each part attends over earlier layers' sums
+    (hyper-connections). look_back: each part attends over so many of the earlier layers' sums
     through a query and a norm of its own (attention residuals). per_layer: a token has an embedding of this width for each
     layer, which gates a projection at the layer's end (Gemma 3n and 4).
     """
@@ -258,7 +258,7 @@ class Layer:
     parallel: str = ""
     streams: int = 1
     gains: str = ""
-    look_back: bool = False
+    look_back: int = 0
     per_layer: int = 0
 
 

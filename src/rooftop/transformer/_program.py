@@ -246,12 +246,13 @@ def _sub_layer(b: Builder, layer: Layer, part: str, x: str, seq: int, output: st
         y, mix = _mix_in(b, part, x, layer.streams)
     if layer.look_back:
         more = (b.weight(f"{part}_look_query", "D"), b.weight(f"{part}_look_norm", "D"))
-        y = b.map(f"{part}.look_back", (y, *more), b.residual(f"{part}_looked"), "norm", 8.0)
+        y = b.map(f"{part}.look_back", (y, *more), b.residual(f"{part}_looked"), "norm", 4.0 + 4 * layer.look_back)
     inner = y
-    if layer.norms in ("pre", "both") or (layer.norms == "later" and part == "mlp"):
+    if layer.norms in ("pre", "both", "sandwich") or (layer.norms == "later" and part == "mlp"):
         inner = b.norm(f"{part}_norm", y, f"{part}_in")
     out = _run(b, layer, part, y, inner, seq)
-    if layer.norms in ("post", "both"):
+    sandwiched = layer.norms == "sandwich" and part == "mlp" and isinstance(layer.feed_forward, MoE)
+    if layer.norms in ("post", "both") or sandwiched:
         out = b.norm(f"{part}_post_norm", out, f"{part}_normed")
     # the op that adds a bias, a gain and the stream is one kernel
     if layer.streams > 1:
@@ -392,7 +393,7 @@ def _head(arch: Architecture, seq: int, *, loss: bool = True) -> Program:
         x = b.map("head.mix_in", (x, mix0, *vectors), b.residual("x_mixed"), "head", 2.0 * streams)
     if arch.stack[0].look_back:
         more = (b.weight("head_look_query", "D"), b.weight("head_look_norm", "D"))
-        x = b.map("head.look_back", (x, *more), b.residual("x_looked"), "head", 8.0)
+        x = b.map("head.look_back", (x, *more), b.residual("x_looked"), "head", 4.0 + 8 * arch.stack[0].look_back)
     y = b.norm("final_norm", x, "normed", "head") if arch.final_norm else x
     if arch.head == "pooler":
         out = b.axis("Dp", arch.d_model)

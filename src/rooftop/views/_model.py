@@ -184,7 +184,8 @@ def _mixer_text(mixer: object) -> str:
             extras = [
                 text for there, text in (
                     (mixer.qk_norm, "QK-norm"), (mixer.bias, "biases"), (mixer.sinks, "sinks"), (mixer.gate, "output gate"),
-                    (mixer.values == "keys", "values are keys"), (mixer.indexer, "chosen keys"), (not mixer.causal, "both directions"),
+                    (mixer.values == "keys", "values are keys"), (mixer.indexer, "chosen keys"), (mixer.keys == "memory", "keys of another input"),
+                    (not mixer.causal and mixer.keys != "memory", "both directions"),
                 ) if there
             ]  # fmt: skip
             sizes = f"N={mixer.heads} heads, K={mixer.kv_heads} KV heads of H={mixer.head_dim}"
@@ -250,7 +251,7 @@ def _layers(stack: Sequence[Layer], title: str) -> list[str]:
     rows = [f"  -> {len(stack)} {title}"]
     for layer, count in kinds:
         mixer, part = _mixer_text(layer.mixer), _part_text(layer)
-        before = "norm -> " if layer.norms in ("pre", "both") else ""
+        before = "norm -> " if layer.norms in ("pre", "both", "sandwich") else ""
         after = {"post": " -> norm", "both": " -> norm"}.get(layer.norms, "")
         plus = "+ -> norm" if layer.norms == "after" else "+"
         lead = f"       {count} x " if len(kinds) > 1 else "       "
