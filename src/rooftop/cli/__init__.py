@@ -26,6 +26,8 @@ COMMANDS = {
     "roofline": "The roofline of one op: what binds it, and from which size.",
     "matmul": "A sharded matmul: the collectives that it forces, and how long.",
     "collective": "One collective on a slice: time, regime, bandwidth.",
+    "jax": "The roofline of any JAX function, op by op.",
+    "hlo": "What each op of a compiled program costs.",
 }
 
 EPILOG = """\b

@@ -46,7 +46,7 @@ class Block:
 @dataclass(frozen=True, slots=True)
 class Programs:
     """A whole model. towers: encoders of images or sound; extra: layers that predict further ahead. Neither is run for
-    a token of text, and `every` has neither.
+    a token of text, and `every` has neither. order: which of the blocks each layer of the (decoder's) stack is.
     """
 
     embed: Program
@@ -54,6 +54,7 @@ class Programs:
     head: Program
     towers: tuple[Block, ...] = ()
     extra: tuple[Block, ...] = ()
+    order: tuple[int, ...] = ()
 
     @property
     def every(self) -> tuple[tuple[Program, int], ...]:
@@ -68,12 +69,15 @@ def programs(arch: Architecture, seq: int) -> Programs:
     if arch.encoder:
         blocks += _kinds(arch, arch.encoder, seq, "encoder")
         blocks.append(Block(_encoder_end(arch, seq), 1))
+    first = len(blocks)
     blocks += _kinds(arch, arch.stack, seq, "")
+    kinds = list(dict.fromkeys(_at(layer, seq) for layer in arch.stack))
+    order = tuple(first + kinds.index(_at(layer, seq)) for layer in arch.stack)
     towers = tuple(Block(program, count) for t in arch.towers for program, count in tower_programs(t, _layer))
     extra: tuple[Block, ...] = ()
     if arch.extra_heads:
         extra = (*_kinds(arch, arch.extra_heads, seq, "extra"), Block(_extra_end(arch, seq), len(arch.extra_heads)))
-    return Programs(_embed(arch, seq), tuple(blocks), _head(arch, seq), towers, extra)
+    return Programs(_embed(arch, seq), tuple(blocks), _head(arch, seq), towers, extra, order)
 
 
 @functools.lru_cache(maxsize=256)

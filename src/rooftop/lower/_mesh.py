@@ -1,0 +1,91 @@
+"""A plan's mesh as JAX has it: device order from the placement, a PartitionSpec for every array."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooftop.arrays import Sharding
+from rooftop.costing import INNER_AXES, PLACEMENT_ORDER, TENSOR, inner_mesh
+from rooftop.training import Plan, Problem
+
+#: Mesh axes of a lowered program, major to minor. Pipeline stages are programs of their own.
+AXES = tuple(a for a in INNER_AXES if a != "pipeline")
+
+
+def ways_of(plan: Plan, kv_heads: int) -> dict[str, int]:
+    """Ways of the inner mesh axes of one pipeline stage."""
+    inner = inner_mesh(plan.mesh, kv_heads)
+    return {a: int(inner[a]) for a in AXES}
+
+
+def chip_order(problem: Problem, plan: Plan, kv_heads: int) -> NDArray[np.int64]:
+    """For each place in the mesh (shape: ways of AXES), the coordinates of its chip: [..., dimensions of the network].
+
+    Along each dimension of the network the mesh axes that share it are nested as the planner nests them, innermost first.
+    Of a pipeline this is the first stage.
+    """
+    ways = ways_of(plan, kv_heads)
+    shape = tuple(ways.values())
+    places = np.indices(shape, dtype=np.int64).reshape(len(AXES), -1).T
+    at: dict[str, NDArray[np.int64]] = {a: places[:, i] for i, a in enumerate(AXES)}
+    at["tensor"] = at[TENSOR[0]] * ways[TENSOR[1]] + at[TENSOR[1]]
+    left = {a: at[a].copy() for a in PLACEMENT_ORDER if a in at}
+    coordinates = []
+    for factors in plan.factors:
+        coordinate, stride = np.zeros(len(places), dtype=np.int64), 1
+        for axis in PLACEMENT_ORDER:
+            n = factors.get(axis, 1)
+            if n > 1:
+                if axis in left:
+                    coordinate += stride * (left[axis] % n)
+                    left[axis] //= n
+                stride *= n
+        coordinates.append(coordinate)
+    return np.stack(coordinates, axis=-1).reshape(*shape, len(plan.factors))
+
+
+def numbered(order: NDArray[np.int64], problem: Problem) -> NDArray[np.int64]:
+    """Coordinates as numbers of chips, the innermost dimension of the network fastest."""
+    number, stride = np.zeros(order.shape[:-1], dtype=np.int64), 1
+    for d, dimension in enumerate(problem.dimensions):
+        number += order[..., d] * stride
+        stride *= dimension.size
+    return number
+
+
+def device_mesh(devices: Sequence[Any], numbers: NDArray[np.int64]) -> Any:
+    """A jax.sharding.Mesh of devices by their numbers."""
+    from jax.sharding import Mesh
+
+    grid = np.array(devices, dtype=object)[numbers.reshape(-1)].reshape(numbers.shape)
+    return Mesh(grid, AXES)
+
+
+def spec(sharding: Sharding, mesh: Mapping[str, int], lead: int = 0) -> Any:
+    """The PartitionSpec of a sharding; axes of one way are left out; `lead` axes in front are not split."""
+    from jax.sharding import PartitionSpec
+
+    parts = [tuple(a for a in names if mesh.get(a, 1) > 1) for names in sharding.axes]
+    return PartitionSpec(*[None] * lead, *(p[0] if len(p) == 1 else p or None for p in parts))
+
+
+def torus_devices(devices: Sequence[Any], order: NDArray[np.int64]) -> Any:
+    """A jax.sharding.Mesh of TPU devices by their coordinates."""
+    from jax.sharding import Mesh
+
+    by_place = {tuple(d.coords[: order.shape[-1]]): d for d in devices}
+    grid = np.empty(order.shape[:-1], dtype=object)
+    for place in itertools.product(*map(range, order.shape[:-1])):
+        grid[place] = by_place[tuple(int(c) for c in order[place])]
+    return Mesh(grid, AXES)
+
+
+def chips_of_stage(plan: Plan) -> int:
+    """Chips of one pipeline stage."""
+    return math.prod(n for a, n in plan.mesh.items() if a != "pipeline")
