@@ -318,8 +318,6 @@ def _sum_terms(node: Any) -> Iterator[Any]:
     if isinstance(node, Traced) and node.op in ("sum", "+") and not node.name:
         for operand in node.operands:
             yield from _sum_terms(operand)
-    elif isinstance(node, Traced) and node.op in ("sum", "+"):
-        yield node
     else:
         yield node
 

@@ -3,12 +3,14 @@
 Rules that are stated once and hold throughout:
 
 - Weights are stored by layout "weight" and used by layout "weight_use"; the algebra brings activations to the
-weights. - An op's work is split one way, forward and backward (see `_place`). The array that it makes ends in the
-sharding of its layout. - What was gathered is at hand for the rest of the pass; nothing gathered is kept from forward
-to backward. - All parts of a gradient are summed locally first and reduced once, straight into the sharding that the
-backward of the op needs that made the array. A part that is whole on every device of a mesh axis joins parts that are
-unreduced over it by counting on one device only, which is free. - The gradient of a weight ends in layout "gradient",
-unreduced over the mesh axes whose sum waits for the update.
+  weights.
+- An op's work is split one way, forward and backward (see `_place`). The array that it makes ends in the sharding of
+  its layout.
+- What was gathered is at hand for the rest of the pass; nothing gathered is kept from forward to backward.
+- All parts of a gradient are summed locally first and reduced once, straight into the sharding that the backward of
+  the op needs that made the array. A part that is whole on every device of a mesh axis joins parts that are unreduced
+  over it by counting on one device only, which is free.
+- The gradient of a weight ends in layout "gradient", unreduced over the mesh axes whose sum waits for the update.
 """
 
 from __future__ import annotations

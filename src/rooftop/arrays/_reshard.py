@@ -16,7 +16,6 @@ from rooftop.arrays._types import Array, Mesh, Sharding, checked
 from rooftop.errors import InputError
 
 Cost = Callable[[Collective], float]
-Axes = tuple[tuple[str, ...], ...]
 
 #: Of two ways that move the same bytes the one with fewer collectives is better: each weighs this part of the array.
 _STEP = 1e-9

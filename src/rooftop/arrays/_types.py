@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rooftop.arrays._size import Size
@@ -195,7 +195,3 @@ class Program:
     @property
     def weights(self) -> tuple[Array, ...]:
         return tuple(array for array in self.arrays if array.role == "weight")
-
-
-def names(arrays: Iterable[Array]) -> list[str]:
-    return [array.name for array in arrays]

@@ -13,7 +13,7 @@ from typing import Any
 from rooftop._files import read_text
 from rooftop.errors import InputError, nearest
 from rooftop.hardware._types import Chip, Memory, Price, Source
-from rooftop.units import DTYPE_BITS, dtype
+from rooftop.units import dtype
 
 _MOST_BYTES = 1_000_000
 _WRAPS = ("cubes", "sixteen", "full", "always", "never")
@@ -306,8 +306,3 @@ def _wiring(data: Mapping[str, Any], where: str) -> Wiring:
     if shape and "slices" in wanted:
         shape += f"*{wanted['slices']}"
     return Wiring(torus, tuple(switches), shape)
-
-
-def known_dtypes() -> list[str]:
-    """All dtypes that a chip file may name."""
-    return list(DTYPE_BITS)

@@ -88,18 +88,24 @@ def permute_seconds(bytes: Number, rate: Number, latency: Number) -> Number:
     return maximum(bytes * rate, latency)
 
 
+#: Kind of collective -> its formula and the attributes of a group with its rate (s/byte) and its latency (s).
+_COLLECTIVES = {
+    "all_gather": (gather_seconds, "gather_rate", "gather_latency"),
+    "reduce_scatter": (gather_seconds, "gather_rate", "gather_latency"),
+    "broadcast": (gather_seconds, "gather_rate", "gather_latency"),
+    "all_reduce": (all_reduce_seconds, "all_reduce_rate", "all_reduce_latency"),
+    "all_to_all": (all_to_all_seconds, "all_to_all_rate", "gather_latency"),
+    "permute": (permute_seconds, "permute_rate", "permute_latency"),
+}
+
+
 def collective_seconds(kind: str, bytes: Number, group: Group) -> Number:
     """Time of a collective; `bytes` is the whole array of one group, or the block for a permute.
 
     Bandwidth and latency regimes as in the book: the larger of the two. Kinds: all_gather, reduce_scatter,
     all_reduce, all_to_all, permute, broadcast.
     """
-    if kind in ("all_gather", "reduce_scatter", "broadcast"):
-        return gather_seconds(bytes, group.gather_rate, group.gather_latency)
-    if kind == "all_reduce":
-        return all_reduce_seconds(bytes, group.all_reduce_rate, group.all_reduce_latency)
-    if kind == "all_to_all":
-        return all_to_all_seconds(bytes, group.all_to_all_rate, group.gather_latency)
-    if kind == "permute":
-        return permute_seconds(bytes, group.permute_rate, group.permute_latency)
-    raise ValueError(f"no collective {kind!r}")
+    if kind not in _COLLECTIVES:
+        raise ValueError(f"no collective {kind!r}")
+    seconds, rate, latency = _COLLECTIVES[kind]
+    return seconds(bytes, getattr(group, rate), getattr(group, latency))
