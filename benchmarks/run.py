@@ -9,6 +9,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,8 @@ from typing import Any
 HERE = Path(__file__).parent
 SOURCE = str(HERE.parent / "src")
 PLAN = ["plan", "llama-3-70b", "--on", "v5p:16x20x28", "--batch", "4M", "--seq", "4096", "--tokens", "15T"]
+LARGE = ["plan", "llama-3-405b", "--on", "h100:16384", "--batch", "16M", "--seq", "4096"]
+EXPERTS = ["plan", "deepseek-v3", "--on", "h800:2048", "--batch", "16M", "--seq", "4096"]
 
 
 def process_seconds(arguments: list[str], runs: int) -> dict[str, float]:
@@ -48,40 +51,245 @@ def startup() -> dict[str, Any]:
         "python -c pass": process_seconds(["-c", "pass"], 9),
         "import rooftop": process_seconds(["-c", "import rooftop"], 9),
         "rooftop --help": process_seconds(["-m", "rooftop", "--help"], 9),
-        "rooftop plan (README)": process_seconds(["-m", "rooftop", *PLAN], 7),
+        "rooftop plan (README)": process_seconds(["-m", "rooftop", *PLAN], 3),
+        "rooftop plan (405B, 16,384 chips)": process_seconds(["-m", "rooftop", *LARGE], 3),
+        "rooftop plan (DeepSeek-V3, 2,048 chips)": process_seconds(["-m", "rooftop", *EXPERTS], 3),
     }
 
 
+def trace() -> dict[str, Any]:
+    """Reading a synthetic Chrome trace of 1 GB, in a process of its own: bytes a second, and the most memory."""
+    import tempfile
+
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1,
+         "args": {"External id": 1, "Record function id": 0, "Concrete Inputs": ["", ""], "Input type": ["float", "float"],
+                  "Input Strides": [[4096, 1], [4096, 1]], "Input Dims": [[512, 4096], [4096, 4096]], "Ev Idx": 1}},
+        {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1,
+         "args": {"External id": 1, "cbid": 211, "correlation": 1}},
+        {"ph": "X", "cat": "kernel", "name": "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>()",
+         "pid": 0, "tid": 7,
+         "args": {"External id": 1, "queued": 0, "device": 0, "context": 1, "stream": 7, "correlation": 1,
+                  "registers per thread": 32, "shared memory": 0, "blocks per SM": 8.0, "warps per SM": 32.0,
+                  "grid": [2400, 1, 1], "block": [256, 1, 1], "est. achieved occupancy %": 100}},
+        {"ph": "X", "cat": "python_function", "name": "torch/nn/modules/module.py(1511): _call_impl", "pid": 1, "tid": 1,
+         "args": {"Python parent id": 1, "Python id": 2, "Ev Idx": 3}},
+    ]  # fmt: skip
+    code = (
+        "import sys, time, resource, json; from rooftop.profiles import read, analyse; start = time.perf_counter();"
+        "trace = read(sys.argv[1]); middle = time.perf_counter(); busy = time.process_time();"
+        "analyse(trace); end = time.perf_counter();"
+        "print(json.dumps([middle - start, busy, end - middle, len(trace[0].start), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024]))"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        with path.open("w") as file:
+            file.write('{"schemaVersion": 1, "traceEvents": [\n')
+            number = 0
+            while file.tell() < 1_000_000_000:
+                rows = []
+                for _ in range(5000):
+                    for event, (offset, length) in zip(events, ((0, 9), (2, 5), (7, 8), (1, 8)), strict=True):
+                        arguments = {**event["args"], "External id": number, "correlation": number}  # type: ignore[dict-item]
+                        rows.append(
+                            json.dumps(
+                                {**event, "ts": 1e9 + 10 * number + offset, "dur": length, "args": arguments}, indent=1
+                            )
+                        )
+                    number += 1
+                file.write(",\n".join(rows) + ",\n")
+            file.write('{"ph": "i", "name": "end", "ts": 0}]}')
+        bytes = path.stat().st_size
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(path)],
+            env={**os.environ, "PYTHONPATH": SOURCE},
+            check=True,
+            capture_output=True,
+        )
+    reading, busy, analysing, kept, memory = json.loads(done.stdout)
+    return {
+        "bytes": bytes, "events_kept": kept, "read_seconds": reading, "read_processor_seconds": busy, "analyse_seconds": analysing,
+        "bytes_per_second": bytes / reading, "bytes_per_processor_second": bytes / busy, "memory_bytes": memory,
+    }  # fmt: skip
+
+
 def search() -> dict[str, Any]:
-    """Plans per second of the search, the resolution of the model included."""
+    """Plans per second of the search in one thread, the resolution of the model included; and the most memory that it took."""
     sys.path.insert(0, SOURCE)
     from rooftop.hardware import slice_of
     from rooftop.training import Question, plan
+    from rooftop.training._structure import structure
     from rooftop.transformer import architecture
 
     rows = []
     for model, where, batch in (
         ("llama-3-405b", "h100:16384", 16e6),
+        ("deepseek-v3", "h800:2048", 16e6),
         ("llama-3-70b", "v5p:16x20x28", 4e6),
         ("llama-3-8b", "h100:64", 1e6),
         ("llama-3-405b", "v5e:16x16*8", 16e6),
     ):
         outcomes = []
         for _ in range(5):
+            structure.cache_clear()
             before = time.process_time()
             outcome = plan(Question(architecture(model), slice_of(where), batch, 4096)).outcome
             assert outcome is not None
             outcomes.append((outcome, time.process_time() - before))
         middle, busy = sorted(outcomes, key=lambda o: o[1])[len(outcomes) // 2]
+        evaluated = middle.bounded + middle.timed
         rows.append(
             {
-                "model": model, "slice": where, "plans": middle.plans, "timed": middle.timed,
-                "seconds": middle.seconds, "plans_per_second": middle.plans / middle.seconds,
-                "timed_per_second": middle.timed / middle.seconds,
-                "processor_seconds": busy, "plans_per_processor_second": middle.plans / busy,
+                "model": model, "slice": where, "plans": middle.plans, "bounded": middle.bounded, "timed": middle.timed,
+                "seconds": middle.seconds, "processor_seconds": busy,
+                "plans_per_processor_second": middle.plans / busy,
+                "evaluated_per_processor_second": evaluated / busy,
             }
         )  # fmt: skip
-    return {"rows": rows}
+    return {"rows": rows, "peak_resident_megabytes": peak_megabytes()}
+
+
+def scaling() -> dict[str, Any]:
+    """The search from 64 to 131,072 chips, 1,024 tokens of batch for each chip, at least 4M."""
+    sys.path.insert(0, SOURCE)
+    from rooftop.hardware import slice_of
+    from rooftop.training import Question, problem_of
+    from rooftop.training._search import search as find
+    from rooftop.transformer import architecture
+
+    rows = []
+    shapes = ("4x4x4", "4x8x8", "8x8x16", "16x16x16", "16x16x16*4", "16x16x16*16", "16x16x16*32")
+    for where in (slice_of(f"v5p:{shape}") for shape in shapes):
+        chips = where.chips
+        question = Question(architecture("llama-3-70b"), where, max(4e6, 1024.0 * chips), 4096)
+        before = time.process_time()
+        outcome = find(problem_of(question))
+        busy = time.process_time() - before
+        best = outcome.found[0].seconds_per_token if outcome.found else None
+        rows.append(
+            {
+                "slice": where.name, "chips": chips, "plans": outcome.plans, "bounded": outcome.bounded,
+                "timed": outcome.timed, "processor_seconds": busy, "best_seconds_per_token": best,
+            }
+        )  # fmt: skip
+    return {"model": "llama-3-70b", "rows": rows, "peak_resident_megabytes": peak_megabytes()}
+
+
+def front() -> dict[str, Any]:
+    """Pareto sets of time, memory and chips."""
+    sys.path.insert(0, SOURCE)
+    from rooftop.hardware import slice_of
+    from rooftop.training import Question, problem_of
+    from rooftop.training._search import search as find
+    from rooftop.transformer import architecture
+
+    rows = []
+    for model, where, batch in (("llama-3-8b", "h100:64", 1e6), ("llama-3-405b", "h100:16384", 16e6)):
+        before = time.process_time()
+        outcome = find(problem_of(Question(architecture(model), slice_of(where), batch, 4096)), front=True)
+        rows.append(
+            {
+                "model": model, "slice": where, "front": len(outcome.found), "plans": outcome.plans,
+                "bounded": outcome.bounded, "timed": outcome.timed, "processor_seconds": time.process_time() - before,
+            }
+        )  # fmt: skip
+    return {"rows": rows, "peak_resident_megabytes": peak_megabytes()}
+
+
+def peak_megabytes() -> float | None:
+    """The most memory that this process has had."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    unit = 1 if platform.system() == "Darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+PEER = """
+traffic:
+  source: {{type: synthetic, input_tokens: 1000, output_tokens: 200}}
+  load: {{type: poisson, requests_per_second: 8, seed: 0}}
+  stop: {{requests: 20000}}
+engine:
+  mode: aggregated
+  model: meta-llama/Meta-Llama-3.1-70B
+  hardware: h200_sxm
+  backend: vllm
+  workers:
+    aggregated:
+      parallelism: {{tensor: 4}}
+      scheduler: {{max_batched_tokens: 8192, max_sequences: 256}}
+      timing: {timing}
+"""
+
+
+def peer_run(executable: str, timing: str) -> tuple[float, dict[str, float]]:
+    """Requests per second of NVIDIA's simulator, by the time that it reports for the simulation, and what it found."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder, "config.yaml")
+        config.write_text(PEER.format(timing=timing))
+        command = [executable, "predict", "--config", str(config), "--output-dir", f"{folder}/out"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        report = json.loads(Path(folder, "out/prediction.json").read_text())
+    found = {name: report[f"mean_{name}_ms"] / 1e3 for name in ("ttft", "tpot")} | {
+        "e2e": report["mean_e2e_latency_ms"] / 1e3
+    }
+    return report["completed_requests"] / report["wall_time_ms"] * 1e3, found
+
+
+def simulate() -> dict[str, Any]:
+    """Requests simulated per second, 20,000 of 1,000 in and 200 out at 8/s: Llama-3-70B on four H200.
+
+    With AISIMULATE naming its executable, NVIDIA's simulator (a Rust core) serves the same workload in turns with ours. Once
+    with the step times of each, once with steps that take 60 ms for prompts and 15 ms for decoding in both.
+    """
+    sys.path.insert(0, SOURCE)
+    from rooftop import simulation
+    from rooftop.hardware import slice_of
+    from rooftop.transformer import architecture
+
+    class Constant:
+        def seconds(self, tokens: int, pairs: int, batch: int, context: int, width: int = 1) -> float:
+            return (0.060 if tokens else 0.0) + (0.015 if batch else 0.0)
+
+        def decode_line(self, batch: int, context: int, width: int = 1) -> simulation.Line:
+            return simulation.Line(0.015, 0.0, float("inf"))
+
+    scheduling = simulation.Scheduling(max_batch=256, max_tokens=8192)
+    work = simulation.workload("poisson:rate=8,requests=20000,input=1000,output=200")
+    modelled = simulation.modelled(architecture("llama-3-70b"), slice_of("h200:4"), scheduling, prompt=1000, output=200)
+    constant = simulation.Replica(Constant(), modelled.kv_tokens)
+    executable = os.environ.get("AISIMULATE")
+    results = {}
+    for name, replica, timing in (
+        ("modelled steps", modelled, "{type: default}"),
+        ("constant steps", constant, "{type: fixed, prefill_ms: 60, decode_ms: 15}"),
+    ):
+        ours, busy, theirs = [], [], []
+        peer_found = None
+        for _ in range(5):
+            before = time.process_time()
+            outcome = simulation.simulate(simulation.Setup(replica, scheduling), work)
+            busy.append(outcome.record.requests / (time.process_time() - before))
+            ours.append(outcome.record.requests / outcome.wall_seconds)
+            if executable:
+                rate, peer_found = peer_run(executable, timing)
+                theirs.append(rate)
+        record = outcome.record
+        row: dict[str, Any] = {
+            "requests_per_second": {"median": statistics.median(ours), "each": ours},
+            "requests_per_processor_second": statistics.median(busy),
+            "mean_seconds": {"ttft": record.ttft.mean, "tpot": record.tpot.mean, "e2e": record.e2e.mean},
+        }
+        if theirs:
+            row["aisimulate"] = {
+                "requests_per_second": {"median": statistics.median(theirs), "each": theirs},
+                "mean_seconds": peer_found,
+            }
+            row["times_as_fast"] = statistics.median(ours) / statistics.median(theirs)
+        results[name] = row
+    return results
 
 
 def processor() -> str:
@@ -94,7 +302,14 @@ def processor() -> str:
     return f"{platform.machine()}, {names[0]}" if names else platform.machine()
 
 
-BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {"startup": startup, "search": search}
+BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
+    "startup": startup,
+    "search": search,
+    "simulate": simulate,
+    "trace": trace,
+    "scaling": scaling,
+    "front": front,
+}
 
 
 def main() -> None:

@@ -30,6 +30,9 @@ BLOCKS = [
 
 @pytest.mark.parametrize(("kind", "text", "status"), BLOCKS)
 def test_block(kind: str, text: str, status: int, capsys: pytest.CaptureFixture[str]) -> None:
+    if "rooftop trace" in text or "rooftop.profiles" in text:
+        pytest.importorskip("msgspec", reason="comes with rooftop[profiles]")
+        pytest.importorskip("google.protobuf", reason="comes with rooftop[profiles]")
     if kind == "python" and text.lstrip().startswith(">>>"):
         examples = doctest.DocTestParser().get_doctest(text, {}, "docs", None, 0)
         runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from rooftop.cli import run
 from rooftop.errors import InputError, NoAnswer
-from rooftop.hardware import slice_of
-from rooftop.training import Question, Wish, chip_counts, fewest, plan, scale
+from rooftop.hardware import slice_of, standard_slices
+from rooftop.training import Question, Wish, chip_counts, choose, fewest, plan, scale, usd_per_token
 from rooftop.training._scale import slices_of
 from rooftop.transformer import architecture
 
@@ -101,3 +102,52 @@ def test_chips_days_and_budget_on_the_command_line(capsys: pytest.CaptureFixture
     assert "--days would change nothing here" in capsys.readouterr().err
     assert run([*words, "--days", "soon"]) == 2
     assert "--days" in capsys.readouterr().err
+
+
+def test_objectives_over_the_standard_slices() -> None:
+    question = Question(architecture(SMALL), slice_of("v5e"), batch=64 * 1024, seq=1024, tokens=1e9)
+    every = []
+    for name in standard_slices("v5e"):
+        try:
+            every.append(plan(replace(question, slice=slice_of(name)), keep=1))
+        except NoAnswer:
+            continue
+    fastest, cheapest = choose(question, "time", keep=1), choose(question, "cost", keep=1)
+    assert fastest.best.seconds_per_token == min(a.best.seconds_per_token for a in every)
+    assert usd_per_token(cheapest) == min(u for a in every if (u := usd_per_token(a)) is not None)
+    # by algebra the same
+    assert choose(question, "tokens-per-dollar", keep=1).best == cheapest.best
+    assert choose(question, "chips", keep=1).best == every[0].best
+    # a deadline holds whatever the objective
+    assert fastest.run is not None
+    assert cheapest.run is not None
+    deadline = (fastest.run.seconds + cheapest.run.seconds) / 2
+    hurried = choose(question, "cost", Wish(seconds=deadline), keep=1)
+    assert hurried.run is not None
+    assert hurried.run.seconds <= deadline
+    meeting = [a.run.usd for a in every if a.run is not None and a.run.usd is not None and a.run.seconds <= deadline]
+    assert hurried.run.usd == pytest.approx(min(meeting), rel=1e-12)
+
+
+def test_objectives_that_cannot_be_asked_are_refused() -> None:
+    question = Question(architecture(SMALL), slice_of("v5e"), batch=64 * 1024, seq=1024)
+    with pytest.raises(InputError, match="unknown objective"):
+        choose(question, "speed")
+    free = replace(question, slice=slice_of("h800"))
+    if free.slice.chip.price is None:
+        with pytest.raises(InputError, match="--price"):
+            choose(free, "cost")
+
+
+def test_the_pareto_set_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["plan", SMALL, "--on", "h100:8", "--batch", "64k", "--seq", "1024", "--pareto"]
+    assert run([*arguments, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    points = [(p["seconds_per_token"], p["memory_bytes"], p["chips"]) for p in answer["pareto"]]
+    assert len(points) > 3
+    assert all(not all(x <= y for x, y in zip(p, q, strict=True)) for p in points for q in points if p is not q)
+    best = answer["best"]
+    assert points[0][0] == pytest.approx(best["step_seconds"]["expected"] / best["batch_tokens"], rel=1e-9)
+    assert answer["pareto"][0]["step_seconds"] / answer["pareto"][0]["batch_tokens"] == pytest.approx(points[0][0])
+    assert run(arguments) == 0
+    assert f"Pareto set: {len(points)} plans" in capsys.readouterr().out

@@ -4,13 +4,17 @@ import itertools
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from rooftop.errors import InputError
 from rooftop.hardware import slice_of
-from rooftop.roofline import ideal
+from rooftop.roofline import Placement, count_placements, dimensions, group, ideal, placements
 from rooftop.training import MESH_AXES, POLICIES, Choices, Limits, Plan, Question, estimate, problem_of, values_of
+from rooftop.training import _search as searching
+from rooftop.training._scene import Rows
 from rooftop.training._search import search
 from rooftop.training._space import MICROBATCHES, SEQUENCES, used_sizes
 from rooftop.training._structure import structure
@@ -113,6 +117,97 @@ def test_search_equals_brute_force(name, keep):
     assert len({tuple(sorted(f.plan.mesh.items())) for f in outcome.found}) == len(outcome.found)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_every_plan_of_the_space_is_settled(name):
+    model, where, sequences, seq, capacity, limits, fixed = CASES[name]
+    of = problem(model, where, sequences, seq)
+    _, count = _truth(name, tightened(of, capacity) if capacity else of, limits, fixed)
+    # with so many to keep, no part of the slice is passed over
+    assert search(of, fixed, keep=10**6, limits=replace(limits, ignore_memory=True)).plans == count
+
+
+def points_of(of, limits, fixed):
+    """(seconds per token, bytes, chips) of all plans that fit, by loops."""
+    every = (estimate(of, plan) for plan in every_plan(of, limits, fixed))
+    return np.array([(e.seconds_per_token, e.step.memory_bytes, e.plan.chips) for e in every if e.fits])
+
+
+def assert_front(found, points):
+    """No plan of the space beats one of the front, and for each plan of the space the front has one that is no worse."""
+    front = np.array([(f.seconds_per_token, f.memory_bytes, f.plan.chips) for f in found]).reshape(-1, 3)
+    assert len(front) if len(points) else not len(front)
+    for point in front:
+        no_worse = (points <= point * (1 + 1e-8)).all(axis=1)
+        assert not (no_worse & (points < point * (1 - 1e-8)).any(axis=1)).any()
+        assert np.isclose(points, point, rtol=1e-9).all(axis=1).any()
+    for point in points:
+        assert (front <= point * (1 + 1e-8)).all(axis=1).any()
+    # each says something of its own
+    for i, point in enumerate(front):
+        assert not (np.delete(front, i, axis=0) <= point).all(axis=1).any()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_front_is_that_of_brute_force(name):
+    model, where, sequences, seq, capacity, limits, fixed = CASES[name]
+    of = problem(model, where, sequences, seq)
+    of = tightened(of, capacity) if capacity else of
+    assert_front(search(of, fixed, limits=limits, front=True).found, points_of(of, limits, fixed))
+
+
+@settings(max_examples=6, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
+@given(
+    where=st.sampled_from(["v5e:2x2", "h100:6", "v5e:2x4", "v5p:2x2x2"]), layers=st.integers(1, 6),
+    d_model=st.sampled_from([128, 384, 2048]), kv_heads=st.sampled_from([1, 2, 6]), seq=st.sampled_from([32, 1024]),
+    sequences=st.integers(4, 24), within=st.sampled_from([0.0, 0.3]), capacity=st.sampled_from([3e8, 1e9, 8e10]),
+)  # fmt: skip
+def test_the_front_is_that_of_brute_force_on_random_problems(
+    where, layers, d_model, kv_heads, seq, sequences, within, capacity
+):
+    text = f"layers={layers},d_model={d_model},heads=12,kv_heads={kv_heads},head_dim=32,d_ff=1536,vocab=512"
+    of = tightened(problem(text, where, sequences, seq, batch_within=within), capacity)
+    fixed = {"context": 1} if of.slice.chips <= 4 else {"context": 1, "data": 1}
+    assert_front(search(of, fixed, front=True).found, points_of(of, Limits(), fixed))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    used=st.sampled_from([(4,), (2, 8), (4, 6), (2, 2, 4), (12, 2, 3), (3, 5)]),
+    mesh=st.lists(st.integers(1, 12), min_size=3, max_size=4),
+)
+def test_placements_are_as_many_as_counted(used, mesh):
+    chips, mesh = math.prod(used), list(mesh)
+    mesh = [math.gcd(w, chips) for w in mesh]
+    while chips % math.prod(mesh):
+        mesh.pop()
+    rows = np.array([[*mesh, chips // math.prod(mesh)]])
+    assert count_placements(used, rows).tolist() == [len(placements(used, rows)[0])]
+
+
+def test_chunks_bound_memory_and_change_nothing(monkeypatch):
+    """The arrays of a search are those of a chunk, whatever the size of the space."""
+    of = problem("llama-3-8b", "h100:64", 256, 4096)
+    whole = search(of, keep=4)
+    most = []
+    made = Rows.__init__
+
+    def watched(self, scene, meshes):
+        made(self, scene, meshes)
+        most.append(len(meshes))
+
+    monkeypatch.setattr(Rows, "__init__", watched)
+    monkeypatch.setattr(searching, "_MESHES", 16)
+    monkeypatch.setattr(searching, "_FIRST", 4)
+    monkeypatch.setattr(searching, "_PAIRS", 128)
+    small = search(of, keep=4)
+    assert max(most) <= 16
+    assert len(most) > 5
+    assert [f.seconds_per_token for f in small.found] == pytest.approx(
+        [f.seconds_per_token for f in whole.found], rel=1e-9
+    )
+    assert small.plans == whole.plans
+
+
 _KNOWN = {}
 
 
@@ -178,3 +273,31 @@ def _truth(name, of, limits, fixed):
     if name not in _KNOWN:
         _KNOWN[name] = brute_force(of, limits, fixed)
     return _KNOWN[name]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    levels=st.lists(st.lists(st.sampled_from([1, 2, 3, 4]), min_size=3, max_size=3), min_size=2, max_size=2),
+    order=st.permutations(["tensor", "fsdp", "pipeline"]), axes=st.sets(st.sampled_from(["tensor", "fsdp", "pipeline"]), min_size=1),
+)  # fmt: skip
+def test_on_switches_the_order_of_axes_changes_nothing(levels, order, axes):
+    names = ("tensor", "fsdp", "pipeline")
+    parts = tuple(
+        replace(d, size=math.prod(ways)) for d, ways in zip(dimensions(slice_of("h100:16").levels), levels, strict=True)
+    )
+    factors = tuple(dict(zip(names, ways, strict=True)) for ways in levels)
+    assert group(Placement(parts, factors, tuple(order)), tuple(axes)) == group(
+        Placement(parts, factors, names), tuple(axes)
+    )
+
+
+def test_no_plan_has_more_than_the_largest_batch():
+    question = Question(architecture(SMALL), slice_of("h100:8"), batch=60 * 512, seq=512, batch_within=0.5)
+    free = search(problem_of(question), keep=50)
+    bound = search(problem_of(replace(question, max_batch=62 * 512)), keep=50)
+    assert max(f.plan.batch_sequences for f in free.found) > 62
+    assert max(f.plan.batch_sequences for f in bound.found) <= 62
+    assert bound.found[0].seconds_per_token >= free.found[0].seconds_per_token
+    assert problem_of(replace(question, batch=None, max_batch=1e6)).batch_tokens == 1e6
+    with pytest.raises(InputError, match="max-batch"):
+        problem_of(replace(question, max_batch=512))

@@ -98,6 +98,60 @@ def test_published_configs_are_read_without_a_silent_guess(path):
     assert all(bytes <= 2 * (count.parts | count.beside)[part] for part, bytes in stored.items())
 
 
+def test_a_config_that_leaves_out_the_kv_heads_of_windows_counts_the_same():
+    """Transformers 5 saves MiMo-V2-Flash without `swa_*`: its class gives layers with a window twice the KV heads, and sinks."""
+    published = json.loads(config("MiMo-V2-Flash").read_text())
+    kinds = ["sliding_attention" if w else "full_attention" for w in published["hybrid_layer_pattern"]]
+    gone = ("swa_", "hybrid_", "add_", "attention_chunk_size", "sliding_window_size")
+    saved = {k: v for k, v in published.items() if not k.startswith(gone)} | {"layer_types": kinds}
+    first, second = (from_config(data, name="m") for data in (published, saved))
+    assert first.stack == second.stack
+    assert first.stack[1].mixer.kv_heads == 2 * first.stack[0].mixer.kv_heads == 8
+    assert (first.stack[0].mixer.sinks, first.stack[1].mixer.sinks) == (False, True)
+
+
+def step():
+    """The language model of Step-3.7-Flash and of Step-3.5-Flash, in the fields of the published checkpoint."""
+    return {
+        "model_type": "step3p5", "hidden_size": 4096, "num_hidden_layers": 45, "num_attention_heads": 64, "num_attention_groups": 8,
+        "head_dim": 128, "intermediate_size": 11264, "vocab_size": 128896, "sliding_window": 512, "att_impl_type": "GQA",
+        "layer_types": (["full_attention"] + ["sliding_attention"] * 3) * 12, "use_head_wise_attn_gate": True, "use_moe": True,
+        "attention_other_setting": {
+            "attention_type": "sliding_attention", "num_attention_heads": 96, "num_attention_groups": 8, "head_dim": 128,
+        },
+        "moe_num_experts": 288, "moe_top_k": 8, "moe_intermediate_size": 1280, "share_expert_dim": 1280, "use_moe_router_bias": True,
+        "moe_layers_enum": ",".join(map(str, range(3, 45))), "num_nextn_predict_layers": 3,
+    }  # fmt: skip
+
+
+def test_step_has_more_heads_in_layers_with_a_window():
+    """StepFun's card: 196B parameters (196.81B in its table), about 11B active, 12 layers of 45 see all tokens."""
+    model = from_config({"model_type": "step3p7", "text_config": step()}, name="m")
+    assert [note for note in model.notes if "vision tower is not in this config" not in note] == []
+    assert [layer.mixer.heads for layer in model.stack].count(96) == 33
+    count = parameters(model)
+    assert abs(count.total / 196.81e9 - 1) < 0.001
+    assert round((count.active - 2 * model.vocab * model.d_model) / 1e9) == 11
+    ahead = model.extra_heads
+    assert len(ahead) == 3
+    assert not isinstance(ahead[0].feed_forward, MoE)
+    silent = from_config({k: v for k, v in step().items() if k != "attention_other_setting"}, name="m")
+    assert "attention_other_setting is missing" in silent.notes[0]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"moe_layers_enum": "3,x"}, {"att_impl_type": "MFA"}, {"attention_other_setting": {"attention_type": "odd"}},
+        {"attention_other_setting": 3}, {"layer_types": ["full_attention"] * 47},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_a_step_config_may_not_say(changes):
+    with pytest.raises(InputError):
+        from_config(step() | changes, name="m")
+
+
 def test_exact_counts_of_checkpoints_with_heads_that_predict_ahead():
     """GLM-4.5 stores its extra layer with copies of the embedding and the head; GLM-5.3 without."""
     glm = architecture("glm-4.5")

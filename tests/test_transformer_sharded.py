@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rooftop import plan
-from rooftop.arrays import Mesh, Program, Sharding, resolve_program, shard
+from rooftop.arrays import LocalOp, Mesh, Program, Sharding, resolve_program, shard
 from rooftop.arrays._emulate import ProgramRun
 from rooftop.costing import INNER_AXES
 from rooftop.training import Choices, explain_estimate
@@ -18,9 +18,12 @@ from rooftop.transformer import (
     Architecture,
     Attention,
     CompressedAttention,
+    DeltaNet,
     Indexer,
     LatentAttention,
     Layer,
+    Mamba1,
+    Mamba2,
     MoE,
     architecture,
     models,
@@ -102,6 +105,26 @@ def test_experts_are_split_over_their_axis_and_fetch_their_tokens(layer, zero):
     assert ("all_to_all", ("expert",)) in kinds
     gathered = any(t.kind == "all_gather" and "fsdp" in t.axes and t.overlap == "prefetch" for t in block.transfers)
     assert gathered == (zero == 3)
+
+
+@pytest.mark.parametrize(
+    "mixer",
+    [DeltaNet(8, 16, 4, 4), DeltaNet(8, 8, 4, 4, decay="channel", gate_rank=4), Mamba1(32, 4, 2), Mamba2(16, 4, 8, 2)],
+    ids=["delta net", "kimi delta attention", "mamba", "mamba-2"],
+)
+def test_a_recurrence_over_a_split_sequence_swaps_it_for_channels_or_heads(mixer):
+    """A scan needs all earlier tokens: it runs on whole sequences, and tokens are fetched by all-to-alls around it."""
+    program = small(Layer(mixer, None))
+    sizes = {"B": 16, **{n: s for n, s in program.axes.items() if isinstance(s, int)}}
+    mesh = Mesh.of(dict.fromkeys(INNER_AXES, 1) | {"context": 4})
+    result = resolve_program(program, layouts(Choices()).rules, sizes, mesh)
+    for phase in ("forward", "backward"):
+        moved = {(m.collective.kind, m.collective.axes) for m in result.moves(phase) if m.role == "activation"}
+        assert ("all_to_all", ("context",)) in moved
+    scan = next(step for step in result.forward if isinstance(step, LocalOp) and step.kind == "scan")
+    for name, sharding in (*scan.takes, *scan.gives):
+        axes = program.array(name).axes
+        assert "T" not in axes or not sharding.axes[axes.index("T")]
 
 
 @pytest.mark.parametrize("name", models())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from rooftop._api import plan, step
+    from rooftop._api import plan, serve, simulate, step
     from rooftop.arrays import parse
     from rooftop.errors import InputError, NoAnswer, RooftopError
     from rooftop.hardware import chip, slice_of
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 #: Public name -> module that holds it. Importing Rooftop imports none of them.
 _WHERE = {
     "plan": "rooftop._api",
+    "serve": "rooftop._api",
+    "simulate": "rooftop._api",
     "step": "rooftop._api",
     "parse": "rooftop.arrays",
     "InputError": "rooftop.errors",
@@ -47,6 +49,8 @@ __all__ = [
     "op_roofline",
     "parse",
     "plan",
+    "serve",
+    "simulate",
     "slice_of",
     "step",
 ]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict, Unpack
 
+from rooftop import inference, simulation
 from rooftop.hardware import Slice, slice_of
+from rooftop.inference import Answer as Served
 from rooftop.training import Answer, Choices, Limits, Question, choices, named_plan, step_of
 from rooftop.training import plan as search_plan
 from rooftop.transformer import Architecture, architecture
@@ -37,6 +39,27 @@ class StepOptions(Options, total=False):
 
     zero: int
     remat: str
+
+
+class Serving(TypedDict, total=False):
+    """What `serve` takes beside its limits; the defaults are those of the command line."""
+
+    prompt: int  # tokens of a request in
+    output: int  # and out
+    context: int  # position at which steps are timed
+    batches: tuple[int, ...]
+    weights: str  # dtypes
+    activations: str
+    kv: str
+    prefix_hits: float
+    chunk: int
+    block: int
+    reserve: int
+    draft_tokens: int
+    acceptance: float
+    offload: float
+    price: float  # USD per chip-hour
+    headroom: float
 
 
 def _split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -83,3 +106,57 @@ def step(
     taken, rest = _split(options)
     question = _question(model, on, rest)
     return step_of(question, named_plan(question, mesh, microbatches=microbatches, choices=Choices(**taken)))
+
+
+def simulate(
+    model: str | Architecture,
+    on: str | Slice,
+    workload: str | simulation.Workload,
+    *,
+    scheduling: simulation.Scheduling | None = None,
+    fleet: simulation.Fleet | None = None,
+    slo: simulation.Slo | None = None,
+    seed: int = 0,
+    **options: Unpack[simulation.Deployed],
+) -> simulation.Outcome:
+    """Serve a workload, request by request, on replicas of a model on a slice; see `rooftop simulate --help`."""
+    scheduling = scheduling or simulation.Scheduling()
+    work = simulation.workload(workload) if isinstance(workload, str) else workload
+    prompt, output = simulation.mean_lengths(work, seed)
+    replica = simulation.modelled(
+        architecture(model) if isinstance(model, str) else model,
+        slice_of(on) if isinstance(on, str) else on,
+        scheduling,
+        prompt=prompt,
+        output=output,
+        **options,
+    )
+    setup = simulation.Setup(replica, scheduling, fleet or simulation.Fleet(), slo or simulation.Slo())
+    return simulation.simulate(setup, work, seed=seed)
+
+
+def serve(
+    model: str | Architecture,
+    on: str | Slice,
+    *,
+    draft: str | Architecture | None = None,
+    fix: Mapping[str, int] | None = None,
+    ttft: float | None = None,
+    tpot: float | None = None,
+    usd: float | None = None,
+    load: float | None = None,
+    **options: Unpack[Serving],
+) -> Served:
+    """The best ways to serve a model on a slice: a table over batches, the frontier, the best; see `rooftop serve --help`.
+
+    ttft, tpot: limits in seconds; usd: per million tokens generated; load: requests a second that the smallest slice of
+    the chip must sustain. Raises NoAnswer where nothing fits, InputError for what is not well formed.
+    """
+    question = inference.Question(
+        architecture(model) if isinstance(model, str) else model,
+        slice_of(on) if isinstance(on, str) else on,
+        draft=architecture(draft) if isinstance(draft, str) and draft != "mtp" else draft,
+        **options,
+    )
+    limits = inference.Limits(fixed=fix, ttft=ttft, tpot=tpot, usd=usd)
+    return inference.serve(question, limits) if load is None else inference.fewest(question, load, limits)

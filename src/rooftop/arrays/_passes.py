@@ -36,8 +36,9 @@ def resolve_program(
     *,
     gradient_unreduced: Sequence[str] = (),
     gradient_dtype: str | None = None,
+    forward_only: bool = False,
 ) -> ResolvedProgram:
-    """Resolve `program` forward and backward under `rules`.
+    """Resolve `program` forward and backward under `rules`; with `forward_only` there is neither backward pass nor update.
 
     `sizes` (of every axis) and `mesh` are examples: where two ways are both sensible they decide by bytes sent; every
     Size in the answer holds for any sizes and any mesh. Rows of `rules`: one for each layout of the program's arrays
@@ -50,7 +51,7 @@ def resolve_program(
     Raises InputError for a mesh axis of the rules that `mesh` lacks.
     """
     mesh = mesh if isinstance(mesh, Mesh) else Mesh.of(mesh)
-    return _Passes(program, rules, sizes, mesh, tuple(gradient_unreduced), gradient_dtype).resolved()
+    return _Passes(program, rules, sizes, mesh, tuple(gradient_unreduced), gradient_dtype).resolved(forward_only)
 
 
 class _Passes:
@@ -74,11 +75,12 @@ class _Passes:
         self.divisible: dict[tuple[str, tuple[str, ...]], None] = {}
         self._start("forward")
 
-    def resolved(self) -> ResolvedProgram:
+    def resolved(self, forward_only: bool = False) -> ResolvedProgram:
         """The program, resolved."""
         for array in self.program.arrays:
             self._note(array, checked(array, shard(array, self.rules), None, self.mesh))
-        forward, backward, update = self._forward(), self._backward(), self._update()
+        forward = self._forward()
+        backward, update = ((), ()) if forward_only else (self._backward(), self._update())
         return ResolvedProgram(self.program, forward, backward, update, self.gradients, tuple(sorted(self.divisible)))
 
     def _start(self, phase: str) -> None:

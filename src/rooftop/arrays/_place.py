@@ -177,9 +177,18 @@ def _route(inputs: Sequence[Array], output: Array, versions: Versions, wanted: S
             split[axis] = held.sharding.of_axis(held.array, axis)
         else:
             split[axis] = tuple(order) if axis == slot else ()
+    # Devices that have all tokens, but only some experts, take what those experts get; back from there, where a token is the
+    # sum over its experts, they have parts of it.
+    own: list[str] = []
+    for axis in new if into_slots else gone:
+        if axis != slot and axis in slots.array.axes:
+            mine = tuple(n for n in slots.sharding.of_axis(slots.array, axis) if n not in spread)
+            split[axis] = (*mine, *split.get(axis, ()))
+            own += mine
     takes = [_of(array, {axis: split.get(axis, ()) for axis in array.axes}) for array in inputs]
-    work = {axis: names for axis, names in split.items() if axis in held.array.axes}
-    return Placement(tuple(takes), _of(output, split), work)
+    work = {axis: names for axis, names in split.items() if axis in held.array.axes or set(names) & set(own)}
+    made = _of(output, split)
+    return Placement(tuple(takes), made if into_slots else Sharding(made.axes, tuple(own)), work)
 
 
 def _slot(axes: Sequence[str], program: Program) -> str | None:

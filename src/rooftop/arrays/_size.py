@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,12 +32,8 @@ class Size:
     @staticmethod
     def of(axes: Iterable[str], mesh: Iterable[str] = (), coefficient: float = 1.0) -> Size:
         """The size of a block with the array axes `axes`, split over the mesh axes `mesh`."""
-        size = Size(coefficient)
-        for name in axes:
-            size = Size(size.coefficient, _merge(size.axes, ((name, 1),)), size.mesh)
-        for name in mesh:
-            size = Size(size.coefficient, size.axes, _merge(size.mesh, ((name, -1),)))
-        return size
+        above, below = Counter([*axes]), Counter([*mesh])
+        return Size(coefficient, tuple(sorted(above.items())), tuple((n, -p) for n, p in sorted(below.items())))
 
     def __mul__(self, other: Size | float) -> Size:
         if isinstance(other, Size):

@@ -20,11 +20,17 @@ from rooftop.errors import RooftopError
 COMMANDS = {
     "plan": "The best way to train a model on a slice, and why.",
     "step": "Time, memory and cost of one training plan that you name.",
+    "serve": "Latency, throughput, memory and cost of serving a model; the best within limits.",
+    "simulate": "Serving a workload, request by request: latencies, goodput, use, cost.",
+    "scaling": "Compute-optimal tokens for a model, model and tokens for a budget.",
+    "validate": "Predictions beside published training runs, and their errors.",
     "model": "Parameters, FLOPs, KV cache and activations of a model.",
     "chip": "What is known of a chip, with sources.",
     "slice": "Chips, hosts, networks and totals of a slice.",
     "roofline": "The roofline of one op: what binds it, and from which size.",
     "matmul": "A sharded matmul: the collectives that it forces, and how long.",
+    "trace": "A real profile against its roofline, part by part and op by op.",
+    "profile": "Profile a function through JAX, and report as trace does.",
     "collective": "One collective on a slice: time, regime, bandwidth.",
     "jax": "The roofline of any JAX function, op by op.",
     "hlo": "What each op of a compiled program costs.",
@@ -34,9 +40,11 @@ EPILOG = """\b
 Examples:
   rooftop plan llama-3-70b --on v5p:16x20x28 --batch 4M --seq 4096 --tokens 15T
   rooftop step llama-3-8b --on h100:64 --mesh fsdp=8,tensor=8 --batch 1M
+  rooftop serve llama-3-70b --on h100:8 --weights fp8 --tpot 20ms
   rooftop model llama-3-70b
   rooftop roofline "bf16[B=512, D=8192] * bf16[D, F=28672] -> bf16[B, F]" --on v5e
   rooftop matmul "A[I_X, J] * B[J, K_Y] -> C[I_X, K_Y]" --sizes I=8192,J=8192,K=32768 --mesh X=4,Y=8 --on v5e:4x8
+  rooftop trace ./logdir
   rooftop collective all-gather --bytes 34MB --axes X=16 --on v5e:16x16
 
 Every command takes --json; sizes are written 4M, 15T, 34MB, 16GiB, 90d.

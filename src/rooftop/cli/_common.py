@@ -50,6 +50,10 @@ USD_PER_HOUR = Parsed("usd", units.parse_usd_per_hour)
 SECONDS = Parsed("seconds", units.parse_seconds)
 USD = Parsed("usd", units.parse_usd)
 DAYS = Parsed("days", lambda text, field: units.parse_seconds(text if text[-1:].isalpha() else f"{text}d", field))
+#: Tokens of a run, or the word for what a model is worth.
+TOKENS = Parsed("number", lambda text, field: text if text == "chinchilla" else units.parse_count(text, field))
+#: Bytes per second; the /s may be left out.
+BANDWIDTH = Parsed("bytes/s", lambda text, field: units.parse_bytes(text.removesuffix("/s"), field))
 SIZES = Parsed("name=size,...", units.parse_sizes)
 
 
@@ -91,8 +95,13 @@ def explain_options(function: F) -> F:
     )(function)  # fmt: skip
 
 
-def emit(data: Mapping[str, Any], render: Callable[[], RenderableType], as_json: bool) -> None:
-    """Print the answer: as JSON, or as rendered for a person; and write it to the file of `--html`."""
+def emit(
+    data: Mapping[str, Any],
+    render: Callable[[], RenderableType],
+    as_json: bool,
+    page: Callable[[], str] | None = None,
+) -> None:
+    """Print the answer: as JSON, or as rendered for a person; and write it to the file of `--html`, as `page` if given."""
     context = click.get_current_context(silent=True)
     path = context.meta.get(_HTML) if context is not None else None
     if path is not None:
@@ -100,7 +109,7 @@ def emit(data: Mapping[str, Any], render: Callable[[], RenderableType], as_json:
 
         try:
             with open(path, "w", encoding="utf-8") as file:
-                file.write(html_page(render()))
+                file.write(html_page(render()) if page is None else page())
         except OSError as error:
             raise InputError(
                 f"--html: cannot write {path}: {error.strerror or error}; give a file that can be written", field="html"

@@ -3,25 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from rooftop.cli._common import COUNT, INTEGER, SECONDS, USD_PER_HOUR, emit, explain_options, json_option, refuse_given
+from rooftop.cli._common import (
+    BANDWIDTH,
+    COUNT,
+    INTEGER,
+    SECONDS,
+    TOKENS,
+    USD_PER_HOUR,
+    emit,
+    explain_options,
+    json_option,
+    refuse_given,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def training_options(function: F) -> F:
-    """The options of a training question."""
+def training_options(function: F, *, saved: bool = False) -> F:
+    """The options of a training question. saved: a file may say what is asked."""
     for option in reversed(
         (
             click.option(
-                "--on", "where", required=True, metavar="SLICE", help="Where: v5p:16x20x28, h100:1024, a hardware file."
+                "--on",
+                "where",
+                required=not saved,
+                metavar="SLICE",
+                help="Where: v5p:16x20x28, h100:1024, a hardware file."
+                + ("  [default: that of --plan]" if saved else ""),
             ),
             click.option("--batch", type=COUNT, help="Tokens per step, such as 4M.  [default: 4M]"),
             click.option("--seq", type=INTEGER, help="Tokens of a sequence.  [default: 4096]"),
-            click.option("--tokens", type=COUNT, help="Tokens of the whole run, such as 15T."),
+            click.option(
+                "--tokens", type=TOKENS, help="Tokens of the whole run, such as 15T; chinchilla: 20 a parameter."
+            ),
             click.option(
                 "--batch-within",
                 type=float,
@@ -29,6 +48,7 @@ def training_options(function: F) -> F:
                 show_default=True,
                 help="How far a plan's batch may be from --batch.",
             ),
+            click.option("--max-batch", type=COUNT, help="No plan's batch may have more tokens than this."),
             click.option(
                 "--precision",
                 default="bf16",
@@ -59,6 +79,15 @@ def training_options(function: F) -> F:
                 default=600.0,
                 help="From a failure to the first new step.  [default: 10min]",
             ),
+            click.option(
+                "--checkpoint-bandwidth",
+                type=BANDWIDTH,
+                help="Storage bandwidth of the whole run, instead of --checkpoint-seconds: 200GB/s.",
+            ),
+            click.option("--spares", type=INTEGER, help="Chips in reserve: how long the run stands for repairs."),
+            click.option(
+                "--repair", type=SECONDS, default=86400.0, help="How long a failed chip is out.  [default: 1d]"
+            ),
             click.option("--optimizer-dtype", help="Dtype of the AdamW moments: fp32 or bf16."),
             click.option("--price", type=USD_PER_HOUR, help="USD per chip-hour, instead of the list price."),
             click.option(
@@ -67,6 +96,8 @@ def training_options(function: F) -> F:
                 help="Tensor-parallel transfers overlap their matmuls piece by piece, as prefetched ones do.",
             ),
             click.option("--headroom", type=float, default=0.0, show_default=True, help="Part of HBM to leave free."),
+            click.option("--timeline", is_flag=True, help="Also the step over time: stages, networks, memory."),
+            click.option("--save", type=click.Path(path_type=Path, dir_okay=False), help="Save the plan: plan.json."),
         )
     ):
         function = option(function)
@@ -115,36 +146,75 @@ def question_of(
     checkpoint_seconds: float,
     checkpoint_every: float | None,
     restart_seconds: float,
+    checkpoint_bandwidth: float | None,
+    spares: int | None,
+    repair: float,
+    tokens: float | str | None,
     **options: Any,
 ) -> Any:
     """The question that the options ask."""
     from rooftop.hardware import slice_of
-    from rooftop.training import Failures, Question, failure_rate
+    from rooftop.training import Failures, Question, chinchilla_tokens, failure_rate
     from rooftop.transformer import architecture, with_capacity
 
     rate = None
     if failures is None:
         refuse_given(
-            "--checkpoint-seconds", "--checkpoint-every", "--restart-seconds", why="they count with --failures only"
-        )
+            "--checkpoint-seconds", "--checkpoint-every", "--restart-seconds", "--checkpoint-bandwidth", "--spares",
+            "--repair", why="they count with --failures only",
+        )  # fmt: skip
     else:
         hours, source = failure_rate(failures)
-        rate = Failures(hours, checkpoint_seconds, restart_seconds, checkpoint_every, source)
+        if checkpoint_bandwidth is not None:
+            refuse_given("--checkpoint-seconds", why="--checkpoint-bandwidth says how long a checkpoint takes")
+        if spares is None:
+            refuse_given("--repair", why="it counts with --spares only")
+        rate = Failures(
+            hours, checkpoint_seconds, restart_seconds, checkpoint_every, source, checkpoint_bandwidth, spares, repair
+        )
     arch = architecture(model)
     if capacity_factor is not None:
         arch = with_capacity(arch, capacity_factor)
-    return Question(arch, slice_of(where), failures=rate, **options)
+    length = chinchilla_tokens(arch) if isinstance(tokens, str) else tokens
+    return Question(arch, slice_of(where), failures=rate, tokens=length, **options)
 
 
-def show(answer: Any, as_json: bool, explain: str | None, depth: int) -> None:
-    """Print an answer, or the derivation of one of its quantities."""
-    from rooftop.training import explain_estimate
+def asked_for(model: str, where: str, answer: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """What a saved plan was made for: the user's words where they still name the slice of the answer."""
+    from rooftop.hardware import slice_of
+
+    there = answer.question.slice
+    same = slice_of(where) == there
+    kept = ("seq", "batch", "precision", "optimizer_dtype", "capacity_factor", "collective_matmul", "headroom")
+    told = {k: options[k] for k in kept if options.get(k) not in (None, False, 0.0)}
+    return {"model": model, "slice": where if same else there.name, **told}
+
+
+def show(answer: Any, as_json: bool, explain: str | None, depth: int, over_time: bool, found: Any = None) -> None:
+    """Print an answer, perhaps over time and with how far its axes go, or the derivation of one of its quantities."""
+    from rooftop.training import explain_estimate, timeline
+    from rooftop.views import group
     from rooftop.views._explain import explanation_json, explanation_text
-    from rooftop.views._plan import answer_json, answer_text
+    from rooftop.views._plan import answer_json, answer_text, reach_json, reach_text
+    from rooftop.views._timeline import timeline_json, timeline_text
 
     if explain is None:
-        emit(answer_json(answer), lambda: answer_text(answer), as_json)
+        data, drawn = answer_json(answer), timeline(answer.best) if over_time else None
+        if drawn is not None:
+            data["timeline"] = timeline_json(drawn)
+        if found is not None:
+            data["limits"] = reach_json(found)
+        emit(
+            data,
+            lambda: group(
+                answer_text(answer),
+                *([] if found is None else [reach_text(found)]),
+                *([] if drawn is None else [timeline_text(drawn, answer.best)]),
+            ),
+            as_json,
+        )
         return
+    refuse_given("--timeline", "--limits", why="--explain shows a derivation alone")
     explanation = explain_estimate(answer.best, explain, depth, question=answer.question)
     emit(
         {**answer_json(answer), "explanation": explanation_json(explanation)},

@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import gcd
 
+from rooftop.errors import InputError
 from rooftop.formula import Number, where
+from rooftop.hardware import Slice, Torus
 from rooftop.roofline import Calibration, Group, Placement, group
 
 #: The mesh axes as users name them.
@@ -101,3 +103,11 @@ def part_of(whole: Group, others: Number) -> Group:
         gather_latency=whole.gather_latency * some,
         all_reduce_latency=whole.all_reduce_latency * some,
     )
+
+
+def axis_bandwidth(of: Slice, axes: int = 1) -> float:
+    """Bytes per second of a chip over some wrapped sides of its torus, both directions (book, section 3)."""
+    level = of.levels[0] if of.levels else None
+    if not isinstance(level, Torus) or not 1 <= axes <= len(level.dims):
+        raise InputError(f"{of.name} has no {axes} torus axes", field="axes")
+    return 2 * level.link_bandwidth * axes

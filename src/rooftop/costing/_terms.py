@@ -30,6 +30,7 @@ class Work:
     vector: tuple[int, ...]  # elementwise
     matmul: tuple[int, int, int, int] | None = None  # rows, contraction, columns, batch
     scale: float = 1.0  # FLOPs per point of the matmul
+    weight: str = ""  # dtype of the weight that it multiplies with, if any
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +58,17 @@ class Terms:
     #: sizes of axes that other programs of the model have otherwise
     own: Mapping[str, int] = field(default_factory=dict, kw_only=True)
 
-    def evaluate(self, axes: Mapping[str, Number], mesh: Mapping[str, Number]) -> list[Number]:
-        """The value of every distinct size."""
+    @property
+    def computing(self) -> frozenset[int]:
+        """Indices of the sizes on which the seconds of kernels depend."""
+        return frozenset(i for w in self.works for i in (*w.bytes, *w.flops, *w.vector, *(w.matmul or ())))
+
+    def evaluate(
+        self, axes: Mapping[str, Number], mesh: Mapping[str, Number], only: frozenset[int] | None = None
+    ) -> list[Number]:
+        """The value of every distinct size; only: those at some indices, zero elsewhere."""
         known = {**axes, **self.own}
-        return [size(known, mesh) for size in self.sizes]
+        return [size(known, mesh) if only is None or i in only else 0.0 for i, size in enumerate(self.sizes)]
 
 
 class Collector:
@@ -158,7 +166,12 @@ class Collector:
                 vector=self.sum([item.vector_flops]) if item.vector_flops else (),
                 matmul=matmul,  # type: ignore[arg-type]
                 scale=item.flops.coefficient / points.coefficient if matmul and item.flops else 1.0,
+                weight=self._weight(item) if matmul else "",
             )  # fmt: skip
+
+    def _weight(self, op: LocalOp) -> str:
+        arrays = (self.program.array(name) for name, _ in op.takes if not name.startswith("d_"))
+        return next((array.dtype for array in arrays if array.role == "weight"), "")
 
     def transfers(self, moves: Iterable[Move], overlap: Callable[[Move], str]) -> tuple[Transfer, ...]:
         """Transfers in order, each of the overlap class that `overlap` says. Prefetched ones of one kind over the same axes in one pass go out together, as FSDP units

@@ -10,7 +10,7 @@ Every function here takes numbers, NumPy arrays (many plans at once) or traced q
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rooftop.costing._axes import Links
 from rooftop.costing._terms import Terms, Transfer, Work
@@ -32,6 +32,12 @@ class Rates:
     vector_expected: Number
     op_overhead: Number
     tile: tuple[int, int, int]
+    #: (peak, achieved) FLOP/s of matmuls by the dtype of their weights, where it differs from that above
+    by_weight: Mapping[str, tuple[Number, Number]] = field(default_factory=dict)
+
+    def matmul(self, weight: str) -> tuple[Number, Number]:
+        """(peak, achieved) FLOP/s of a matmul with weights of a dtype."""
+        return self.by_weight.get(weight, (self.peak, self.matmul_expected))
 
 
 def rates_of(chip: Chip, dtype: str, calibration: Calibration) -> Rates:
@@ -74,7 +80,8 @@ def _kernel_seconds(work: Work, sizes: Sequence[Number], rates: Rates, pad: Call
             * pad(contraction, rates.tile[1])
             * pad(columns, rates.tile[2])
         )
-        return expected_op_seconds(flops, bytes, rates.matmul_expected, rates.hbm_expected, rates.op_overhead)
+        achieved = rates.matmul(work.weight)[1]
+        return expected_op_seconds(flops, bytes, achieved, rates.hbm_expected, rates.op_overhead)
     if work.flops:
         flops = total(sizes[i] for i in work.flops)
         return expected_op_seconds(flops, bytes, rates.attention_expected, rates.hbm_expected, rates.op_overhead)

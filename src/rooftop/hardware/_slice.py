@@ -137,6 +137,15 @@ def _switched(chip: Chip, wiring: Wiring, chips: int) -> Slice:
     return Slice(f"{chip.name}:{chips}", chip, tuple(levels))
 
 
+def outer_switch(chip_name: str) -> Switch | None:
+    """The outermost switched network of a chip, two members of it; None for a chip that has none or comes from a file."""
+    try:
+        _, wiring = load(chip_name)
+    except InputError:
+        return None
+    return _level(wiring.switches[-1], 2) if wiring.switches else None
+
+
 def _level(plan: SwitchPlan, size: int) -> Switch:
     return Switch(plan.name, size, plan.bandwidth, plan.latency, plan.reduces)
 

@@ -29,7 +29,7 @@ from rooftop.roofline._ops import (
     ridge,
     serial_seconds,
 )
-from rooftop.roofline._placements import divisors, placements, placements_of, single_placements
+from rooftop.roofline._placements import count_placements, divisors, placements, placements_of, single_placements
 from rooftop.roofline._routes import (
     first_byte_seconds,
     gather_to_one_seconds,
@@ -57,6 +57,7 @@ __all__ = [
     "calibration_for",
     "collective_seconds",
     "collective_time",
+    "count_placements",
     "dimensions",
     "divisors",
     "expected_op_seconds",

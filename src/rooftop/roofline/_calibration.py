@@ -17,7 +17,8 @@ class Calibration:
     """Achieved fractions of peak rates, latencies on top of the data sheet's, and what overlaps.
 
     matmul, hbm, vector: fractions of the peak. networks: fraction of the bandwidth by network name. latencies: seconds
-    added to each hop. op_overhead: seconds per kernel. step_overhead: seconds per training step. overlap: the part
+    added to each hop. op_overhead: seconds per kernel. step_overhead: seconds per training step. serving: the same two where
+    graphs of kernels are launched at once ("op", "step", which includes scheduling). overlap: the part
     of the compute time under which a class of collectives can hide: "prefetch" (weight gathers, gradient reductions),
     "critical" (between two matmuls that need it). reduction_gain: how much faster an all-reduce is where switches add.
     """
@@ -35,6 +36,7 @@ class Calibration:
     provenance: str
     reduction_gain: float = 1.0
     sources: Mapping[str, str] = field(default_factory=dict)
+    serving: Mapping[str, float] = field(default_factory=lambda: {"op": 0.0, "step": 0.0})
 
     def network_efficiency(self, network: str) -> float:
         """The achieved fraction of a network's bandwidth."""

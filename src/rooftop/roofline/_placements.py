@@ -18,8 +18,13 @@ IntArray = NDArray[np.int64]
 
 def divisors(n: int) -> list[int]:
     """All divisors of n, ascending."""
+    return list(_divisors(n))
+
+
+@functools.lru_cache(maxsize=4096)
+def _divisors(n: int) -> tuple[int, ...]:
     small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
-    return small + [n // d for d in reversed(small) if d * d != n]
+    return (*small, *(n // d for d in reversed(small) if d * d != n))
 
 
 def placements(used: Sequence[int], wanted: IntArray) -> tuple[IntArray, IntArray]:
@@ -58,18 +63,62 @@ def _factorings(size: int, axes: int) -> IntArray:
     return np.array([row for row, _ in rows], dtype=np.int64).reshape(len(rows), axes)
 
 
+def count_placements(used: Sequence[int], wanted: IntArray) -> IntArray:
+    """How many rows `placements` has for each of the wanted meshes; shape [meshes].
+
+    Prime by prime: the exponents of a placement are a table of non-negative integers whose rows add up to those of the
+    dimensions and whose columns to those of the mesh axes.
+    """
+    result = np.ones(len(wanted), dtype=np.int64)
+    if not used or not len(wanted):
+        return result
+    for prime in _primes(math.prod(used)):
+        sums = tuple(sorted(_power(prime, size) for size in used))
+        powers = np.sort(np.vectorize(functools.partial(_power, prime), otypes=[np.int64])(wanted), axis=1)
+        distinct, which = np.unique(powers, axis=0, return_inverse=True)
+        counts = [_tables(sums, tuple(row)) for row in distinct.tolist()]
+        result *= np.array(counts, dtype=np.int64)[np.ravel(which)]
+    return result
+
+
+def _primes(n: int) -> list[int]:
+    return [d for d in divisors(n) if d > 1 and len(divisors(d)) == 2]
+
+
+@functools.lru_cache(maxsize=65536)
+def _power(prime: int, n: int) -> int:
+    """How often a prime divides n."""
+    count = 0
+    while n % prime == 0:
+        n, count = n // prime, count + 1
+    return count
+
+
+@functools.lru_cache(maxsize=65536)
+def _tables(rows: tuple[int, ...], columns: tuple[int, ...]) -> int:
+    """Tables of non-negative integers with these sums of rows and (ascending) columns; the sums add up to the same."""
+    if len(rows) == 1:
+        return 1
+    lefts: list[tuple[tuple[int, ...], int]] = [((), rows[0])]
+    for i, column in enumerate(columns):
+        after = sum(columns[i + 1 :])
+        lefts = [((*t, column - k), r - k) for t, r in lefts for k in range(max(0, r - after), min(r, column) + 1)]
+    return sum(_tables(rows[1:], tuple(sorted(left))) for left, _ in lefts)
+
+
 def single_placements(used: Sequence[int], ways: int) -> IntArray:
     """All ways to take a group of `ways` chips from dimensions of the given sizes, next to each other; [n, dimensions]."""
-    rows: list[tuple[int, ...]] = [()]
-    for size in used:
-        rows = [
-            (*row, d)
-            for row in rows
-            for d in divisors(size)
-            if (ways // math.prod(row)) % d == 0 and ways % math.prod(row) == 0
-        ]
-    kept = [row for row in rows if math.prod(row) == ways]
-    return np.array(kept, dtype=np.int64).reshape(len(kept), len(used))
+    rows = _splits(tuple(used), ways)
+    return np.array(rows, dtype=np.int64).reshape(len(rows), len(used))
+
+
+@functools.lru_cache(maxsize=65536)
+def _splits(used: tuple[int, ...], ways: int) -> tuple[tuple[int, ...], ...]:
+    """All ways to write `ways` as a product of divisors of the given sizes."""
+    if not used:
+        return ((),) if ways == 1 else ()
+    here = _divisors(math.gcd(used[0], ways))
+    return tuple((d, *rest) for d in here for rest in _splits(used[1:], ways // d))
 
 
 def placements_of(mesh: Mapping[str, int], where: Slice, order: Sequence[str] | None = None) -> list[Placement]:

@@ -1,10 +1,10 @@
 """Training: step time, memory, schedules, the plan search, run time and cost."""
 
-from rooftop.costing import MESH_AXES
+from rooftop.costing import MESH_AXES, axis_bandwidth
 from rooftop.training._answer import Answer, named_plan, plan, step_of
 from rooftop.training._choices import Choices, choices, values_of
+from rooftop.training._compare import Comparison, Difference, compare
 from rooftop.training._critical import (
-    axis_bandwidth,
     best_split,
     communicated_bytes,
     critical_batch,
@@ -15,8 +15,10 @@ from rooftop.training._critical import (
 from rooftop.training._evaluate import Estimate, estimate
 from rooftop.training._explain import explain_estimate
 from rooftop.training._failures import PRESETS, Failures, Goodput, best_interval, failure_rate, goodput
-from rooftop.training._file import read_plan
+from rooftop.training._file import described, load, made_for, read_plan, saved, write_plan
+from rooftop.training._laws import Optimum, chinchilla_tokens, loss, optimum_of, six_nd, tokens_for
 from rooftop.training._layouts import layouts
+from rooftop.training._limits import CriticalBatch, Degree, Reach, critical_batches, largest_degrees, reach
 from rooftop.training._plan import Plan, Problem
 from rooftop.training._question import Question, problem_of
 from rooftop.training._recipe import RECIPES, Recipe, recipe
@@ -32,64 +34,93 @@ from rooftop.training._run import (
     seconds_at,
     utilisation,
 )
-from rooftop.training._scale import Curve, Point, Wish, chip_counts, fewest, scale
+from rooftop.training._scale import OBJECTIVES, Curve, Point, Wish, chip_counts, choose, fewest, scale, usd_per_token
 from rooftop.training._search import Limits, Outcome
 from rooftop.training._step import Part, Step
+from rooftop.training._timeline import Event, Moment, Timeline, Traffic, timeline
 
 __all__ = [
     "MESH_AXES",
+    "OBJECTIVES",
     "POLICIES",
     "PRESETS",
     "RECIPES",
     "Answer",
     "Choices",
+    "Comparison",
+    "CriticalBatch",
     "Curve",
+    "Degree",
+    "Difference",
     "Estimate",
+    "Event",
     "Failures",
     "Goodput",
     "Limits",
+    "Moment",
+    "Optimum",
     "Outcome",
     "Part",
     "Plan",
     "Point",
     "Problem",
     "Question",
+    "Reach",
     "Recipe",
     "Remat",
     "Run",
     "Step",
+    "Timeline",
+    "Traffic",
     "Wish",
     "axis_bandwidth",
     "best_interval",
     "best_split",
     "checkpoint_bytes",
+    "chinchilla_tokens",
     "chip_counts",
     "chip_hours",
     "choices",
+    "choose",
     "communicated_bytes",
+    "compare",
     "cost",
     "critical_batch",
+    "critical_batches",
+    "described",
     "estimate",
     "explain_estimate",
     "failure_rate",
     "fewest",
     "goodput",
+    "largest_degrees",
     "largest_model",
     "layouts",
+    "load",
+    "loss",
+    "made_for",
     "named_plan",
     "network_intensity",
+    "optimum_of",
     "plan",
     "problem_of",
+    "reach",
     "read_plan",
     "recipe",
     "remat",
     "run_flops",
     "run_seconds",
+    "saved",
     "scale",
     "seconds_at",
+    "six_nd",
     "slice_critical_batch",
     "step_of",
     "tensor_limit",
+    "timeline",
+    "tokens_for",
+    "usd_per_token",
     "utilisation",
     "values_of",
+    "write_plan",
 ]

@@ -14,13 +14,16 @@ from rooftop.errors import InputError
 from rooftop.training._choices import DEFAULT, Choices
 from rooftop.training._evaluate import Estimate, estimate
 from rooftop.training._failures import goodput
+from rooftop.training._keep import Found
+from rooftop.training._laws import TOKENS_PER_PARAMETER, chinchilla_tokens, six_nd
 from rooftop.training._plan import Plan
 from rooftop.training._question import Question, price_of, problem_of
 from rooftop.training._refuse import check_fixed, no_plan
 from rooftop.training._run import Run, chip_hours, cost, energy, run_flops, run_seconds
 from rooftop.training._search import Limits, Outcome, Scene, search
 from rooftop.training._step import Part
-from rooftop.transformer import MoE, Recurrence
+from rooftop.transformer import MoE, parameters
+from rooftop.units import dtype_bytes, format_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class Answer:
     run: Run | None
     outcome: Outcome | None
     assumptions: tuple[str, ...]
+    #: the plans that no other beats in time, memory and chips at once, where they were asked for
+    pareto: tuple[Found, ...] | None = None
 
 
 def plan(
@@ -42,14 +47,19 @@ def plan(
     fixed: Mapping[str, int] | None = None,
     limits: Limits | None = None,
     keep: int = 6,
+    pareto: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> Answer:
-    """Search the best plan. Raises NoAnswer with what misses, and what would fit, when no plan does."""
+    """Search the best plan. Raises NoAnswer with what misses, and what would fit, when no plan does.
+
+    pareto: also find all plans that no other beats in time per token, memory and chips at once.
+    """
     problem = problem_of(question)
     check_fixed(problem, fixed or {})
     outcome = search(problem, fixed, keep=keep, limits=limits, progress=progress)
     if not outcome.found:
         raise no_plan(problem, outcome, fixed or {})
+    front = search(problem, fixed, limits=limits, front=True, progress=progress).found if pareto else None
     estimates = [estimate(problem, f.plan) for f in outcome.found]
     best = estimates[0]
     return Answer(
@@ -60,6 +70,7 @@ def plan(
         run=run_of(question, best),
         outcome=outcome,
         assumptions=assumptions(question, best),
+        pareto=None if front is None else tuple(front),
     )
 
 
@@ -68,7 +79,7 @@ def step_of(question: Question, the_plan: Plan) -> Answer:
     problem = problem_of(question)
     started = time.perf_counter()
     best = estimate(problem, the_plan)
-    one = Outcome([], None, 1, 1, time.perf_counter() - started)
+    one = Outcome(plans=1, timed=1, seconds=time.perf_counter() - started)
     return Answer(question, best, (), (), run_of(question, best), one, assumptions(question, best))
 
 
@@ -98,7 +109,7 @@ def named_plan(
             field="mesh",
         )
     groups = batch_groups(full)
-    if not Scene(problem, limits).can_batch(np.array([list(full.values())]))[0]:
+    if not Scene(problem, limits).batch.splits(np.array([groups]))[0]:
         raise InputError(
             f"a batch of {problem.batch_tokens:g} tokens is {problem.batch_tokens / problem.seq:g} sequences, which"
             f" {groups} data-parallel groups cannot share evenly within {problem.batch_within:.0%}; change --batch,"
@@ -123,11 +134,12 @@ def run_of(question: Question, best: Estimate) -> Run | None:
         )
     seconds = run_seconds(question.tokens, best.batch_tokens, best.step.expected)
     where = best.problem.slice
-    lost = None
+    lost, reserve = None, 0
     if question.failures is not None:
-        lost = goodput(question.failures, where.chips, seconds)
+        lost = goodput(question.failures.writing(checkpoint_size(best)), where.chips, seconds)
         seconds = seconds / lost.fraction
-    hours = chip_hours(seconds, where.chips)
+        reserve = question.failures.spares or 0
+    hours = chip_hours(seconds, where.chips + reserve)
     price = price_of(question)
     return Run(
         tokens=question.tokens,
@@ -138,7 +150,15 @@ def run_of(question: Question, best: Estimate) -> Run | None:
         flops=run_flops(best.flops_per_token, question.tokens),
         joules=energy(seconds, where.chips, where.chip.power_watts),
         goodput=lost,
+        six_nd=float(six_nd(parameters(best.problem.model).active, question.tokens)),
     )
+
+
+def checkpoint_size(best: Estimate) -> float:
+    """Bytes of a checkpoint: every parameter with its optimizer states, the weights once (in the master copy if there is one)."""
+    recipe = best.problem.recipe
+    weights = 0.0 if recipe.master else dtype_bytes(recipe.weights)
+    return parameters(best.problem.model).total * (recipe.optimizer_bytes + weights)
 
 
 def assumptions(question: Question, best: Estimate) -> tuple[str, ...]:
@@ -157,7 +177,6 @@ def assumptions(question: Question, best: Estimate) -> tuple[str, ...]:
         "attention never stores its scores (FlashAttention); its backward pass computes them again",
         "gradients are accumulated over microbatches; 1F1B schedule over pipeline stages",
         *_of_experts(problem.model.experts),
-        *_of_recurrences(best),
         f"memory: {problem.capacity / 1e9:.1f} GB of HBM per chip may be used; fragmentation and program are not counted",
     ]
     if question.tokens is not None:
@@ -175,12 +194,25 @@ def assumptions(question: Question, best: Estimate) -> tuple[str, ...]:
         if f is None:
             result.append("the run never fails or restarts (see --failures)")
         else:
+            f = f.writing(checkpoint_size(best))
             result.append(
                 f"failures: one in {f.chip_hours:,.0f} chip-hours ({f.source}); a checkpoint stops the run for"
-                f" {f.checkpoint_seconds:g} s, a restart takes {f.restart_seconds:g} s"
+                f" {f.checkpoint_seconds:.3g} s, a restart takes {f.restart_seconds:g} s"
             )
+            if f.storage_bandwidth is not None:
+                result.append(
+                    f"checkpoint: {format_bytes(checkpoint_size(best))} of weights and optimizer states, written at"
+                    f" {format_bytes(f.storage_bandwidth)}/s while the run stands"
+                )
+            if f.spares is not None:
+                result.append(
+                    f"every failure takes a chip out for {f.repair_seconds / 3600:g} h; the run stands while more than"
+                    f" {f.spares} are out; those in reserve are paid for"
+                )
         result.append("all chips of the slice are paid for, used or not")
         result.append(f"energy: {chip.power_watts:g} W a chip throughout; hosts, network and cooling come on top")
+    if question.tokens is not None and question.tokens == chinchilla_tokens(problem.model):
+        result.append(f"tokens: {TOKENS_PER_PARAMETER:g} for each parameter that a token meets (Hoffmann et al., 2022)")
     if question.batch is None:
         result.append("batch: 4M tokens, since none was given")
     if question.seq is None:
@@ -198,13 +230,6 @@ def _of_experts(experts: MoE | None) -> tuple[str, ...]:
         else f"each has slots for {slots:g} times its fair share, all computed"
     )
     return (f"experts: a token meets {experts.active} of {experts.experts}, {load} (see --capacity-factor)",)
-
-
-def _of_recurrences(best: Estimate) -> tuple[str, ...]:
-    split = best.plan.mesh.get("context", 1) > 1 and any(isinstance(m, Recurrence) for m in best.problem.model.mixers)
-    return (
-        ("recurrences pass their states along the context axis; that and its waiting are not counted",) if split else ()
-    )
 
 
 def why_slower(best: Estimate, other: Estimate) -> str:

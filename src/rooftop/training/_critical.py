@@ -103,14 +103,6 @@ def network_intensity(peak_flops: Number, bandwidth: Number) -> Number:
     return peak_flops / bandwidth
 
 
-def axis_bandwidth(where: Slice, axes: int = 1) -> float:
-    """Bytes per second of a chip over some wrapped sides of its torus, both directions (book, section 3)."""
-    level = where.levels[0] if where.levels else None
-    if not isinstance(level, Torus) or not 1 <= axes <= len(level.dims):
-        raise InputError(f"{where.name} has no {axes} torus axes", field="axes")
-    return 2 * level.link_bandwidth * axes
-
-
 def times(
     strategy: str, tokens: Number, d_model: Number, d_ff: Number, mesh: Mapping[str, Number], chip: Chip,
     bandwidths: Mapping[str, Number], *, phase: str = "forward", dtype: str = "bf16",

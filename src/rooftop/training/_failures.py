@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rooftop.errors import InputError, nearest
 from rooftop.formula import Number, formula
@@ -32,6 +32,19 @@ class Failures:
     restart_seconds: float = 600.0
     interval_seconds: float | None = None
     source: str = "as given"
+    storage_bandwidth: float | None = None  # bytes/s of all storage together; the checkpoint's seconds follow from it
+    spares: int | None = None  # chips in reserve; None: a failed chip is replaced within the restart
+    repair_seconds: float = 86400.0
+
+    def writing(self, checkpoint_bytes: float) -> Failures:
+        """The same with the seconds of a checkpoint of so many bytes, where a bandwidth says them."""
+        if self.storage_bandwidth is None:
+            return self
+        if self.storage_bandwidth <= 0:
+            raise InputError(
+                "a checkpoint bandwidth must be above 0; give one such as 100GB", field="checkpoint_bandwidth"
+            )
+        return replace(self, checkpoint_seconds=checkpoint_bytes / self.storage_bandwidth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +55,8 @@ class Goodput:
     interval_seconds: float
     failures: float  # expected in the run
     system_seconds: float  # mean time between failures of all chips
+    checkpoint_seconds: float = 0.0
+    available: tuple[float, ...] = ()  # part of the time in which enough chips work, with 0, 1, ... chips in reserve
 
 
 def failure_rate(text: str) -> tuple[float, str]:
@@ -59,6 +74,22 @@ def failure_rate(text: str) -> tuple[float, str]:
     if hours <= 0:
         raise InputError("a mean time between failures must be above 0 hours; give one such as 50000", field="failures")
     return hours, "as given"
+
+
+def availability(failing: float, spares: int) -> tuple[float, ...]:
+    """Part of the time in which at most n chips are out, for n = 0 .. spares; `failing`: chips out on average.
+
+    Chips under repair are a queue M/G/inf: their number is Poisson, whatever the distribution of the repair time.
+    """
+    if failing > 700:  # e^-failing is nothing; a normal distribution is exact enough
+        return tuple(0.5 * math.erfc((failing - n - 0.5) / math.sqrt(2 * failing)) for n in range(spares + 1))
+    term = below = math.exp(-failing)
+    result = [below]
+    for n in range(1, spares + 1):
+        term *= failing / n
+        below += term
+        result.append(min(1.0, below))
+    return tuple(result)
 
 
 @formula("goodput", "", "Daly, 2006, equation 13: exponential failures, also during checkpoints and restarts")
@@ -102,4 +133,18 @@ def goodput(failures: Failures, chips: int, run_seconds: float) -> Goodput:
     if interval is None:
         interval = best_interval(failures.checkpoint_seconds, failures.restart_seconds, system)
     fraction = float(goodput_fraction(interval, failures.checkpoint_seconds, failures.restart_seconds, system))
-    return Goodput(fraction, interval, run_seconds / fraction / system, system)
+    available: tuple[float, ...] = ()
+    if failures.spares is not None:
+        if not 0 <= failures.spares <= 100_000 or not 0 < failures.repair_seconds <= 1e9:
+            raise InputError(
+                "spares and the repair time are out of range; give chips such as 16, and 1d", field="spares"
+            )
+        available = availability(failures.repair_seconds / system, failures.spares)
+        if available[-1] < 0.01:
+            raise InputError(
+                f"on average {failures.repair_seconds / system:,.1f} chips are under repair, and {failures.spares} in reserve"
+                " leave no time to train; give more --spares",
+                field="spares",
+            )
+        fraction *= available[-1]
+    return Goodput(fraction, interval, run_seconds / fraction / system, system, failures.checkpoint_seconds, available)

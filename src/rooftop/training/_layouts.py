@@ -5,7 +5,7 @@
 | data | the batch; weights, gradients and optimizer states are replicated over it |
 | fsdp | the batch; and, by ZeRO stage, optimizer states (1), gradients too (2), weights too (3) |
 | tensor | heads, feed-forward and vocabulary; the sequence of the residual stream (sequence sharding) |
-| context | the sequence everywhere; keys are gathered for attention; states are split over it as over fsdp |
+| context | the sequence everywhere; keys are gathered for attention, a recurrence swaps it for channels or heads; states are split over it as over fsdp |
 | expert | the batch outside of experts, the experts inside |
 | pipeline | the layers |
 """
@@ -46,6 +46,9 @@ def layouts(choices: Choices) -> Layouts:
         rules={
             "residual": {"B": BATCH, "T": ("context", *TENSOR)},
             "inner": inner,
+            # around a recurrence the sequence is whole, and its channels or heads (or heads of a group) are split instead
+            "scan": {**inner, "T": (), "Fm": (*TENSOR, "context"), "K": ("tensor_kv", "context")},
+            "scan_groups": {**inner, "T": (), "G": ("tensor_q", "context"), "G2": (*TENSOR, "context")},
             # tokens on their way to experts and back, and inside of them
             "slots": {"E": ("expert",), "C": ("data", "fsdp", "context", *TENSOR)},
             "expert": {"E": ("expert",), "C": ("data", "fsdp", "context"), "F": TENSOR},

@@ -58,6 +58,7 @@ class Problem:
     recipe: Recipe
     calibration: Calibration
     headroom: float = 0.0  # part of HBM that must stay free
+    max_batch_tokens: float = math.inf
 
     @property
     def capacity(self) -> float:

@@ -24,6 +24,7 @@ class Question:
     seq: int | None = None
     tokens: float | None = None
     batch_within: float = 0.1
+    max_batch: float | None = None
     precision: str = "bf16"
     optimizer_dtype: str | None = None
     price: float | None = None
@@ -37,7 +38,8 @@ def problem_of(question: Question) -> Problem:
     """The problem behind a question; defaults: sequences of 4096 tokens, a batch of 4M tokens."""
     model, where = question.model, question.slice
     seq = 4096 if question.seq is None else question.seq
-    batch = 4e6 if question.batch is None else question.batch
+    most = math.inf if question.max_batch is None else question.max_batch
+    batch = min(4e6, most) if question.batch is None else question.batch
     if seq < 1 or seq > 1e8:
         raise InputError(f"seq={seq} is not a sequence length; give 1 to 100M tokens, as in --seq 4096", field="seq")
     if not seq <= batch < math.inf:
@@ -45,6 +47,11 @@ def problem_of(question: Question) -> Problem:
             f"a batch of {batch:g} tokens is smaller than one sequence of {seq}; give a batch of {seq} tokens or more,"
             f" or a shorter --seq",
             field="batch",
+        )
+    if not batch <= most:
+        raise InputError(
+            f"a batch of {batch:g} tokens is more than the largest allowed, {most:g}; lower --batch or raise --max-batch",
+            field="max_batch",
         )
     if not 0 <= question.batch_within < 1:
         raise InputError(
@@ -73,6 +80,7 @@ def problem_of(question: Question) -> Problem:
         recipe=chosen,
         calibration=calibration,
         headroom=question.headroom,
+        max_batch_tokens=most,
     )  # fmt: skip
 
 

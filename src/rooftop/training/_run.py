@@ -76,4 +76,5 @@ class Run:
     usd: float | None
     flops: float
     joules: float = 0.0
+    six_nd: float = 0.0  # FLOPs by the rule of thumb, of the parameters that a token meets
     goodput: Goodput | None = None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from rooftop.errors import InputError, NoAnswer
+from rooftop.errors import InputError, NoAnswer, nearest
 from rooftop.hardware import Slice, Torus, slice_of, standard_slices
 from rooftop.training._answer import Answer, grown_parts, plan
 from rooftop.training._evaluate import Estimate
 from rooftop.training._question import Question, price_of
+from rooftop.training._run import chip_hours, cost
 from rooftop.training._search import Limits
 from rooftop.units import format_seconds, format_usd
 
@@ -127,7 +129,7 @@ class Wish:
         """Why an answer does not meet the wish; empty if it does."""
         run = answer.run
         if run is None:
-            return "the run has no length"
+            return "" if self == Wish() else "the run has no length"
         reasons = []
         if self.seconds is not None and run.seconds > self.seconds:
             reasons.append(f"takes {format_seconds(run.seconds)} where {format_seconds(self.seconds)} are wanted")
@@ -135,33 +137,56 @@ class Wish:
             reasons.append(f"costs {format_usd(run.usd)} where {format_usd(self.usd)} are wanted")
         return " and ".join(reasons)
 
+    def excess(self, answer: Answer) -> float:
+        """How many times over the wish an answer is, in whatever it misses most."""
+        assert answer.run is not None
+        return max(
+            answer.run.seconds / self.seconds if self.seconds else 0.0,
+            (answer.run.usd or 0.0) / self.usd if self.usd else 0.0,
+        )
 
-def fewest(
+
+#: What the slice of a run is chosen by, and what each means. All chips of a slice are paid for: on one slice, and for one price,
+#: less time is less money and more tokens per dollar.
+OBJECTIVES = {
+    "time": "least time per token",
+    "cost": "least USD per token",
+    "tokens-per-dollar": "most tokens per USD, which is the least USD per token",
+    "chips": "fewest chips",
+}
+
+
+def fewest(question: Question, wish: Wish, **search: Any) -> Answer:
+    """The answer on the smallest standard slice of the question's chip whose run meets the wish; see `choose`."""
+    return choose(question, "chips", wish, **search)
+
+
+def choose(
     question: Question,
-    wish: Wish,
+    objective: str,
+    wish: Wish | None = None,
     *,
     fixed: Mapping[str, int] | None = None,
     limits: Limits | None = None,
     keep: int = 6,
+    pareto: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> Answer:
-    """The answer on the smallest standard slice of the question's chip whose run meets the wish.
+    """The best answer by an objective on any standard slice of the question's chip whose run meets the wish.
 
-    A question about a slice of several chips is about that slice. Raises NoAnswer with the nearest miss.
+    A question about a slice of several chips is about that slice: there, all objectives but `chips` ask for the fastest plan, and
+    `chips` has one slice to choose from. Raises NoAnswer with the nearest miss.
     """
-    if question.tokens is None:
-        raise InputError("a deadline or a budget needs the length of the run; give --tokens", field="tokens")
-    if wish.usd is not None and price_of(question) is None:
-        raise InputError(
-            f"no price is known for {question.slice.chip.name}; give --price with --budget", field="budget"
-        )
+    wish = wish or Wish()
+    _check(question, objective, wish)
     only = question.slice.chips > 1
     names = [question.slice.name] if only else standard_slices(question.slice.chip.name)
+    best: Answer | None = None
     nearest_miss, closest = "", float("inf")
     for done, name in enumerate(names):
         try:
             where = question.slice if only else slice_of(name)
-            answer = plan(replace(question, slice=where), fixed=fixed, limits=limits, keep=keep)
+            answer = plan(replace(question, slice=where), fixed=fixed, limits=limits, keep=keep, pareto=pareto and only)
         except NoAnswer:
             if only:
                 raise
@@ -170,17 +195,55 @@ def fewest(
             if progress is not None:
                 progress((done + 1) / len(names))
         missing = wish.misses(answer)
-        if not missing:
-            return answer
-        assert answer.run is not None
-        excess = max(
-            answer.run.seconds / wish.seconds if wish.seconds else 0.0,
-            (answer.run.usd or 0.0) / wish.usd if wish.usd else 0.0,
+        if missing:
+            excess = wish.excess(answer)
+            if excess < closest:
+                nearest_miss, closest = f"{where.name} {missing}", excess
+        elif best is None or _score(answer, objective) < _score(best, objective):
+            best = answer
+            if objective == "chips":
+                break  # slices come in the order of their chips
+    if best is None:
+        raise NoAnswer(
+            f"no {'plan' if only else 'standard slice of ' + question.slice.chip.name} trains {question.model.name} so:"
+            f" {nearest_miss or 'it fits on none'}; allow more time or money, or take another chip",
+            field="days",
         )
-        if excess < closest:
-            nearest_miss, closest = f"{where.name} {missing}", excess
-    raise NoAnswer(
-        f"no {'plan' if only else 'standard slice of ' + question.slice.chip.name} trains {question.model.name} so:"
-        f" {nearest_miss or 'it fits on none'}; allow more time or money, or take another chip",
-        field="days",
-    )
+    if pareto and not only:
+        return plan(best.question, fixed=fixed, limits=limits, keep=keep, pareto=True)
+    return best
+
+
+def usd_per_token(answer: Answer) -> float | None:
+    """Money for a token at the expected time: all chips of the slice are paid for. None without a price."""
+    price = price_of(answer.question)
+    if price is None:
+        return None
+    return float(cost(chip_hours(answer.best.seconds_per_token, answer.best.problem.slice.chips), price))
+
+
+def _score(answer: Answer, objective: str) -> float:
+    """What the objective wants small."""
+    if objective == "time":
+        return answer.best.seconds_per_token
+    if objective == "chips":
+        return float(answer.best.problem.slice.chips)
+    usd = usd_per_token(answer)
+    assert usd is not None
+    return usd
+
+
+def _check(question: Question, objective: str, wish: Wish) -> None:
+    if objective not in OBJECTIVES:
+        raise InputError(
+            f"unknown objective {objective!r}{nearest(objective, tuple(OBJECTIVES))}; use {', '.join(OBJECTIVES)}",
+            field="objective",
+        )
+    if wish != Wish() and question.tokens is None:
+        raise InputError("a deadline or a budget needs the length of the run; give --tokens", field="tokens")
+    money = wish.usd is not None or objective in ("cost", "tokens-per-dollar")
+    if money and price_of(question) is None:
+        raise InputError(
+            f"no price is known for {question.slice.chip.name}; give --price with --budget or an objective in USD",
+            field="budget",
+        )

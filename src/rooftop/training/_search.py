@@ -1,9 +1,8 @@
 """The plan search: exact over the space of `_space`, as NumPy arrays of many plans, through the formulas of one plan.
 
-Meshes are taken in the order of a lower bound of their time per token: local work at its fastest, plus the transfers that
-nothing hides on the best links that the network has. Once that bound passes the worst of the plans kept, no later
-mesh can enter, and the search ends. Within a mesh every placement, microbatch count, ZeRO stage and remat policy is
-evaluated. Nothing is left out by a guess.
+Meshes are taken in the order of a lower bound of their time per token. Memory, then a lower bound of each microbatching under each
+combination of choices wherever it lies (`_bounds`), tell which plans may be worth keeping (`_keep`); only those are placed
+and timed, those of the best bounds first. Nothing is left out by a guess.
 """
 
 from __future__ import annotations
@@ -11,53 +10,45 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rooftop.costing import MESH_AXES, PLACEMENT_ORDER, batch_groups, links_of, narrowed, outer_axes
-from rooftop.formula import total
-from rooftop.roofline import Group, Placement, collective_seconds, group, placements, single_placements
+from rooftop.costing import MESH_AXES, batch_groups, outer_axes
+from rooftop.roofline import Group, count_placements, group, placements
 from rooftop.training import _space as space
-from rooftop.training._choices import Choices, combinations
-from rooftop.training._estimate import Local, local, moved
-from rooftop.training._plan import Plan, Problem, environment
-from rooftop.training._step import Evaluated, memory_of, states_of, step
-from rooftop.training._structure import structure
+from rooftop.training._bounds import best_links, least_seconds, mesh_bound
+from rooftop.training._choices import Choices
+from rooftop.training._keep import Fastest, Found, Front, Keeper, Timed
+from rooftop.training._plan import Problem
+from rooftop.training._scene import GROUP_FIELDS, Array, IntArray, Pairs, Rows, Scene
+from rooftop.training._space import Limits
 
-Array = NDArray[np.float64]
+__all__ = ["Found", "Limits", "Outcome", "Scene", "search"]
 
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A plan with what the search knows of it."""
-
-    plan: Plan
-    seconds_per_token: float
-    memory_bytes: float
+_KEEP = 6
+_MESHES = 2048  # at a time; fewer at first, until some plans are known
+_FIRST = 128
+_PAIRS = 1 << 16  # plans with their placements at a time
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a search found: the best plans that fit, one for each mesh, best first; and how large the space was.
+    """What a search found: the plans kept, fastest first; and how large the space was.
 
-    plans: those of the space that are settled, evaluated or proven to be slower or too large; placements of meshes that
-    were ruled out before they were placed are not counted. timed: plans whose time was computed, equal placements once.
+    plans: all of the space that are settled, each placement once: timed, too large, or proven not to be worth keeping.
+    bounded: plans, wherever they lie, whose lower bound was computed. timed: plans whose time was computed, placements that no
+    collective can tell apart once.
     """
 
-    found: list[Found]
-    closest: Found | None  # the plan that needs the least memory
-    plans: int
-    timed: int
-    seconds: float
-
-
-_KEEP = 6
-_FIRST = 128
-_CHUNK = 1024  # meshes at a time
-_ROWS = 2048  # placements at a time: arrays of some hundred kB stay in the cache
+    found: list[Found] = field(default_factory=list)
+    closest: Found | None = None  # the plan that needs the least memory
+    plans: int = 0
+    bounded: int = 0
+    timed: int = 0
+    seconds: float = 0.0
 
 
 def search(
@@ -66,421 +57,233 @@ def search(
     *,
     keep: int = _KEEP,
     limits: Limits | None = None,
+    front: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> Outcome:
-    """The best plans of the space. fixed: ways of some mesh axes that the user demands."""
+    """The best plans of the space, one for each mesh; with `front`, all that no other beats in time, memory and chips at once.
+
+    fixed: ways of some mesh axes that the user demands.
+    """
     started = time.perf_counter()
-    fixed, limits = fixed or {}, limits or Limits()
-    scene = Scene(problem, limits)
-    best: list[Found] = []
-    outcome = Outcome(best, None, 0, 0, 0.0)
-
-    def threshold() -> float:
-        return best[-1].seconds_per_token if len(best) >= keep else np.inf
-
-    todo = _Todo.collect(scene, fixed, space.used_sizes(problem.dimensions, limits.least_used), limits, threshold)
-    for meshes in todo:
-        outcome.plans += scene.count_plans(meshes.rows, limits)
-        for some in meshes.by_bound(_FIRST if len(best) < keep else _CHUNK, threshold):
-            _evaluate(scene, some, limits, keep, outcome)
+    scene = Scene(problem, limits or Limits())
+    keeper: Keeper = Front() if front else Fastest(keep)
+    outcome = Outcome()
+    for todo in _todo(scene, fixed or {}, keeper):
+        outcome.plans += todo.count(scene)
+        for some in todo.by_bound(keeper):
+            _settle(scene, some, keeper, outcome)
             if progress is not None:
-                progress(meshes.done)
+                progress(some.done)
+    outcome.found = keeper.found
     outcome.seconds = time.perf_counter() - started
     return outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What the user restricts: values of choices to try (all, where none is named), the part of the slice to use at least."""
+class _Meshes:
+    """Meshes of several used parts of the slice, with lower bounds of their time per token. done: share of those to do."""
 
-    allowed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    microbatches: int | None = None
-    least_used: float = 0.5
-    ignore_memory: bool = False
-
-    @property
-    def choices(self) -> tuple[Choices, ...]:
-        """Every combination to try."""
-        return tuple(combinations(self.allowed))
-
-    @property
-    def layouts(self) -> tuple[Choices, ...]:
-        """Their distinct layouts."""
-        return tuple(dict.fromkeys(c.layout for c in self.choices))
-
-    def under(self, layout: Choices) -> tuple[Choices, ...]:
-        """The combinations of one layout."""
-        return tuple(c for c in self.choices if c.layout == layout)
-
-
-@dataclass(slots=True)
-class _Todo:
-    """Meshes still to be evaluated, of several used parts of the slice, with the lower bounds of their time per token."""
-
-    parts: list[tuple[int, ...]]
-    part: NDArray[np.int64]  # of each mesh, the part that it uses
-    rows: NDArray[np.int64]
+    used: list[tuple[int, ...]]
+    part: IntArray  # of each mesh, the part that it uses
+    rows: IntArray
     lower: Array
+    counts: IntArray  # of placements
     done: float = 0.0
 
-    @staticmethod
-    def collect(
-        scene: Scene,
-        fixed: Mapping[str, int],
-        used: Iterator[tuple[int, ...]],
-        limits: Limits,
-        threshold: Callable[[], float],
-    ) -> Iterator[_Todo]:
-        """First the largest part that has meshes at all, then all others that are not too small to win."""
-        batch: list[tuple[tuple[int, ...], NDArray[np.int64]]] = []
-        first = True
-        for sizes in used:
-            chips = math.prod(sizes)
-            if scene.least_seconds_per_token / chips >= threshold():
-                break
-            meshes = space.meshes(chips, scene.any, fixed, int(scene.most_sequences))
-            meshes = meshes[scene.can_batch(meshes)]
-            if len(meshes):
-                batch.append((sizes, meshes))
-                if first:
-                    yield _Todo.of(scene, batch)
-                    batch, first = [], False
-        if batch:
-            yield _Todo.of(scene, batch)
+    def by_bound(self, keeper: Keeper) -> Iterator[_Meshes]:
+        """Chunks in the order of their bounds, without meshes that cannot be worth keeping."""
+        order, chips = np.argsort(self.lower, kind="stable"), self.rows.prod(axis=1)
+        start = 0
+        while start < len(order):
+            chunk = order[start : start + (_MESHES if keeper.found else _FIRST)]
+            start += len(chunk)
+            chunk = chunk[keeper.admits(self.lower[chunk], 0.0, chips[chunk])]
+            if len(chunk):
+                done = start / len(order)
+                yield _Meshes(
+                    self.used, self.part[chunk], self.rows[chunk], self.lower[chunk], self.counts[chunk], done
+                )
 
-    @staticmethod
-    def of(scene: Scene, batch: list[tuple[tuple[int, ...], NDArray[np.int64]]]) -> _Todo:
-        """With bounds."""
-        parts = [sizes for sizes, _ in batch]
+    def count(self, scene: Scene) -> int:
+        """Plans on these meshes, with all their placements."""
+        groups = batch_groups(dict(zip(MESH_AXES, self.rows.T, strict=True)))
+        of, _, _ = space.microbatchings(groups, scene.batch, scene.limits.microbatches)
+        return len(scene.choices) * int(self.counts[of].sum())
+
+    def placed(self, scene: Scene, meshes: IntArray) -> tuple[IntArray, IntArray]:
+        """All placements of some meshes that a collective can tell apart: (mesh, ascending; factors)."""
+        index, factors = [], []
+        for p in np.unique(self.part[meshes]).tolist():
+            mine = meshes[self.part[meshes] == p]
+            i, f = placements(self.used[p], self.rows[mine])
+            index.append(mine[i])
+            factors.append(f)
+        mesh, placed = np.concatenate(index), np.concatenate(factors)
+        order = np.argsort(mesh, kind="stable")
+        return _distinct(scene, mesh[order], placed[order])
+
+
+def _todo(scene: Scene, fixed: Mapping[str, int], keeper: Keeper) -> Iterator[_Meshes]:
+    """Meshes of the largest part of the slice that has any, then those of all other parts that may be worth using."""
+    batch: list[tuple[tuple[int, ...], IntArray]] = []
+    least, first = least_seconds(scene), True
+
+    def meshes() -> _Meshes:
         part = np.repeat(np.arange(len(batch)), [len(m) for _, m in batch])
-        rows = np.concatenate([m for _, m in batch])
-        return _Todo(parts, part, rows, scene.lower_bound(rows, parts, part))
+        used, rows = [sizes for sizes, _ in batch], np.concatenate([m for _, m in batch])
+        counts = np.concatenate([count_placements(sizes, m) for sizes, m in batch])
+        return _Meshes(used, part, rows, mesh_bound(scene, rows, used, part), counts)
 
-    def by_bound(
-        self, first: int, threshold: Callable[[], float]
-    ) -> Iterator[list[tuple[tuple[int, ...], NDArray[np.int64]]]]:
-        """Chunks in the order of their bounds, until no later mesh can be among the best: a small chunk, then large ones."""
-        order = np.argsort(self.lower, kind="stable")
-        start, size = 0, first
-        while start < len(order) and self.lower[order[start]] < threshold():
-            chunk = order[start : start + size]
-            chunk = np.sort(chunk[self.lower[chunk] < threshold()])
-            self.done = min(1.0, (start + size) / len(order))
-            yield [
-                (self.parts[p], self.rows[chunk[self.part[chunk] == p]]) for p in np.unique(self.part[chunk]).tolist()
-            ]
-            start, size = start + size, _CHUNK
-
-
-class Scene:
-    """Everything about a problem that does not depend on the plan, evaluated once."""
-
-    def __init__(self, problem: Problem, limits: Limits) -> None:
-        self.problem = problem
-        layouts = limits.layouts
-        self.structures = {c: structure(problem.model, problem.seq, c, problem.recipe) for c in layouts}
-        self.any = self.structures[layouts[0]]
-        self.groups = tuple(sorted({axes for s in self.structures.values() for axes in s.groups}))
-        self.rates = problem.rates
-        self.target = problem.batch_tokens / problem.seq
-        self.most_sequences = np.floor(self.target * (1 + problem.batch_within) + 1e-9)
-        self.least_sequences = max(1.0, np.ceil(self.target * (1 - problem.batch_within) - 1e-9))
-        self.columns = len(space.MICROBATCHES) + len(space.SEQUENCES)
-        whole = self._ideal_work()
-        self.least_seconds_per_token = whole
-
-    def can_batch(self, meshes: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Meshes whose data-parallel groups can share some batch within the tolerance evenly."""
-        groups = _groups(meshes)
-        most = np.floor(self.most_sequences / groups)
-        return np.asarray(most * groups >= self.least_sequences)
-
-    def count_plans(self, meshes: NDArray[np.int64], limits: Limits) -> int:
-        """Plans on these meshes, each placement counted once."""
-        return int(self.microbatching(meshes, limits)[2].sum()) * len(limits.choices)
-
-    def microbatching(self, meshes: NDArray[np.int64], limits: Limits) -> tuple[Array, Array, NDArray[np.bool_]]:
-        """(microbatches, sequences in each, whether this is an option), each [meshes, most options of a mesh].
-
-        Options are distinct and give a batch within the tolerance.
-        """
-        groups = _groups(meshes)[:, None].astype(np.float64)
-        m_fixed = np.array(space.MICROBATCHES, dtype=np.float64)[None, :]
-        b_fixed = np.array(space.SEQUENCES, dtype=np.float64)[None, :]
-        b = np.maximum(1.0, np.rint(self.target / (groups * m_fixed)))
-        m = np.maximum(1.0, np.rint(self.target / (groups * b_fixed)))
-        microbatches = np.concatenate([np.broadcast_to(m_fixed, b.shape), m], axis=1)
-        sequences = np.concatenate([b, np.broadcast_to(b_fixed, m.shape)], axis=1)
-        batch = groups * microbatches * sequences
-        valid = (batch <= self.most_sequences) & (batch >= self.least_sequences)
-        if limits.microbatches is not None:
-            valid &= microbatches == limits.microbatches
-        # options in order, each once: by number of microbatches, then of sequences
-        key = np.where(valid, microbatches * 1e6 + sequences, np.inf)
-        order = np.argsort(key, axis=1, kind="stable")
-        key = np.take_along_axis(key, order, axis=1)
-        key[:, 1:][key[:, 1:] == key[:, :-1]] = np.inf
-        order = np.take_along_axis(order, np.argsort(key, axis=1, kind="stable"), axis=1)
-        key.sort(axis=1)
-        width = max(1, int(np.isfinite(key).sum(axis=1).max()))
-        order = order[:, :width]
-        return (
-            np.take_along_axis(microbatches, order, axis=1),
-            np.take_along_axis(sequences, order, axis=1),
-            np.isfinite(key[:, :width]),
-        )
-
-    def _ideal_work(self) -> float:
-        """Chip-seconds per token of the local work alone, with no padding, overhead or recomputation."""
-        axes, mesh = environment({}, float(self.most_sequences), self.any.kv_heads, self.any.axes)
-        work = self._work(axes, mesh)
-        return float(work / (self.most_sequences * self.problem.seq))
-
-    def _work(self, axes: Mapping[str, Any], mesh: Mapping[str, Any]) -> Any:
-        plain = replace(self.rates, tile=(1, 1, 1), op_overhead=0.0)
-        result: Any = 0.0
-        for compiled in self.any.programs:
-            each = local(compiled, compiled.evaluate(axes, mesh), plain)
-            result = result + self.any.counts[compiled.name] * (each.forward + each.backward)
-        return result
-
-    def lower_bound(self, meshes: NDArray[np.int64], parts: list[tuple[int, ...]], part: NDArray[np.int64]) -> Array:
-        """Seconds per token below which no plan on these meshes can be; shape [meshes].
-
-        Each op at its fastest rate on unpadded sizes at the largest batch, each critical transfer over the best links
-        that its number of chips could have, divided evenly over stages, with the smallest possible bubble.
-        """
-        ways = {axis: meshes[:, i].astype(np.float64) for i, axis in enumerate(MESH_AXES)}
-        groups = batch_groups(ways)
-        most = np.floor(self.most_sequences / groups)
-        axes, inner = environment(ways, most, self.any.kv_heads, self.any.axes)
-        work = self._work(axes, inner)
-        links = self._links_at_best(meshes, parts, part, inner)
-        critical: Any = 0.0
-        for compiled in self.any.programs:
-            values = compiled.evaluate(axes, inner)
-            for t in compiled.transfers:
-                if t.overlap == "critical":
-                    critical = critical + self.any.counts[compiled.name] * collective_seconds(
-                        t.kind, total(values[i] for i in t.bytes), links[t.axes]
-                    )
-        hidden = self.problem.calibration.overlap["critical"]
-        together = np.maximum(work, (1 - hidden) * work + critical) if hidden else work + critical
-        stages = ways["pipeline"]
-        seconds = together / stages * (1 + (stages - 1) / most)
-        return np.asarray(seconds / (most * groups * self.problem.seq))
-
-    def _links_at_best(
-        self, meshes: NDArray[np.int64], parts: list[tuple[int, ...]], part: NDArray[np.int64], inner: Mapping[str, Any]
-    ) -> dict[tuple[str, ...], Group]:
-        """For the groups that critical transfers use: the best that so many chips could do, placed as well as can be."""
-        result = {}
-        for axes in sorted({t.axes for c in self.any.programs for t in c.transfers if t.overlap == "critical"}):
-            outer = outer_axes(axes)
-            ways = np.prod([meshes[:, MESH_AXES.index(a)] for a in outer], axis=0)
-            distinct, of_mesh = np.unique(np.stack([part, ways], axis=1), axis=0, return_inverse=True)
-            options = [single_placements(parts[p], n) for p, n in distinct.tolist()]
-            rows = np.concatenate(options)
-            factors = tuple({"data": rows[:, d]} for d in range(rows.shape[1]))
-            placement = Placement(self.problem.dimensions, factors, ("data",))
-            possible = group(placement, ("data",), self.problem.calibration)
-            starts = np.concatenate([[0], np.cumsum([len(o) for o in options])[:-1]])
-
-            def fastest(
-                name: str, g: Group = possible, starts: Any = starts, of: Any = of_mesh, n: int = len(rows)
-            ) -> Any:
-                values = np.broadcast_to(np.asarray(getattr(g, name), dtype=np.float64), n)
-                return np.minimum.reduceat(values, starts)[np.ravel(of)]
-
-            result[axes] = narrowed(Group(*(fastest(name) for name in _GROUP_FIELDS)), axes, inner)
-        return result
+    for sizes in space.used_sizes(scene.problem.dimensions, scene.limits.least_used):
+        chips = math.prod(sizes)
+        if not keeper.admits(least / chips, 0.0, chips).any():
+            continue
+        rows = space.meshes(chips, scene.any, fixed, int(scene.batch.most))
+        rows = rows[scene.batch.splits(batch_groups(dict(zip(MESH_AXES, rows.T, strict=True))))]
+        if len(rows):
+            batch.append((sizes, rows))
+            if first or sum(len(m) for _, m in batch) > 64 * _MESHES:
+                yield meshes()
+                batch, first = [], False
+    if batch:
+        yield meshes()
 
 
-def _groups(meshes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Groups that see different sequences, of each mesh."""
-    return np.asarray(batch_groups({axis: meshes[:, i] for i, axis in enumerate(MESH_AXES)}))
+@dataclass(frozen=True, slots=True)
+class _Plans:
+    """Rows under combinations of choices that fit, wherever they lie, with lower bounds of their seconds per token."""
+
+    row: IntArray
+    choice: IntArray
+    lower: Array
+    bytes: Array
+
+    def take(self, some: NDArray[np.bool_]) -> _Plans:
+        return _Plans(self.row[some], self.choice[some], self.lower[some], self.bytes[some])
 
 
-_GROUP_FIELDS = tuple(f.name for f in fields(Group))
+def _settle(scene: Scene, meshes: _Meshes, keeper: Keeper, outcome: Outcome) -> None:
+    """Bound all plans on some meshes, and time those that may be worth keeping, meshes with the best bounds first."""
+    rows = Rows(scene, meshes.rows)
+    if not len(rows):
+        return
+    plans = _bounded(scene, rows, meshes, keeper, outcome)
+    pairs = 8192  # a few at first: the best plans that they hold rule others out
+    while True:
+        plans = plans.take(keeper.admits(plans.lower, plans.bytes, rows.chips[plans.row]))
+        if not len(plans.row):
+            return
+        mesh = rows.of[plans.row]
+        best = np.full(len(meshes.rows), np.inf)
+        np.minimum.at(best, mesh, plans.lower)
+        order = np.argsort(best, kind="stable")[: np.count_nonzero(np.isfinite(best))]
+        weight = meshes.counts[order] * np.bincount(mesh, minlength=len(best))[order]
+        order = order[: max(1, int(np.searchsorted(np.cumsum(weight), pairs)))]
+        now = np.isin(mesh, order)
+        _time(scene, rows, plans.take(now), *meshes.placed(scene, order), keeper, outcome)
+        plans = plans.take(~now)
+        pairs = min(4 * pairs, _PAIRS)
 
 
-def _evaluate(
-    scene: Scene, some: list[tuple[tuple[int, ...], NDArray[np.int64]]], limits: Limits, keep: int, outcome: Outcome
-) -> None:
-    """Evaluate all plans on meshes of used parts of the slice.
-
-    Memory and local work depend on the mesh alone and come first: only meshes of which some plan fits are placed. A plan
-    that recomputes is never faster than the same plan without, so where the latter fits, the former is not timed.
+def _bounded(scene: Scene, rows: Rows, meshes: _Meshes, keeper: Keeper, outcome: Outcome) -> _Plans:
+    """All plans on some meshes that fit, with their bounds. Where the fastest are looked for, a plan that does more than another
+    one which fits too is left out.
     """
-    if not some:
-        return
-    meshes = np.concatenate([m for _, m in some])
-    microbatches, sequences, valid = scene.microbatching(meshes, limits)
-    ways = {axis: meshes[:, i : i + 1].astype(np.float64) for i, axis in enumerate(MESH_AXES)}
-    axes, inner = environment(ways, sequences, scene.any.kv_heads, scene.any.axes)
-    timed: dict[Choices, NDArray[np.bool_]] = {}
-    memory: dict[Choices, dict[str, Any]] = {}
-    values: dict[Choices, dict[str, list[Any]]] = {}
-    for layout, compiled in scene.structures.items():
-        values[layout] = {c.name: c.evaluate(axes, inner) for c in compiled.programs}
-        states = states_of(compiled, values[layout], ways["pipeline"])
+    _, inner = scene.environment(meshes.rows, np.ones(len(meshes.rows)))
+    links = best_links(scene, meshes.rows, meshes.used, meshes.part, inner)
+    every = np.arange(len(rows))
+    at_best = {axes: _of(g, rows.of) for axes, g in links.items()}
+    result: list[_Plans] = []
+    for layout in scene.structures:
         fits: dict[Choices, NDArray[np.bool_]] = {}
-        for chosen in limits.under(layout):
-            parts = memory_of(compiled, values[layout], chosen.remat, microbatches, ways["pipeline"])
-            bytes = total(parts.values())
-            fits[chosen] = valid & (bytes <= (np.inf if limits.ignore_memory else scene.problem.capacity))
-            better = [f for other, f in fits.items() if chosen.never_faster_than(other)]
-            timed[chosen] = fits[chosen] & ~np.logical_or.reduce(better) if better else fits[chosen]
-            memory[chosen] = {**states, "bytes": bytes}
-            _closest(outcome, meshes, microbatches, sequences, valid, bytes, chosen)
-    useful = np.logical_or.reduce([t.any(axis=1) for t in timed.values()])
-    # number meshes of which some plan fits, and place them
-    index: list[NDArray[np.int64]] = []
-    factors: list[NDArray[np.int64]] = []
-    start = 0
-    for used, rows in some:
-        mine = np.nonzero(useful[start : start + len(rows)])[0]
-        i, f = placements(used, rows[mine])
-        index.append(mine[i] + start)
-        factors.append(f)
-        start += len(rows)
-    raw = np.concatenate(index)
-    if not len(raw):
-        return
-    outcome.plans += len(limits.choices) * int(valid.sum(axis=1)[raw].sum() - valid[np.unique(raw)].sum())
-    places, where_ = _distinct(scene, raw, np.concatenate(factors))
-    works = {c.name: local(c, next(iter(values.values()))[c.name], scene.rates) for c in scene.any.programs}
-    moving = {layout: {c.name: c.moving for c in s.programs} for layout, s in scene.structures.items()}
-    edges = np.searchsorted(places, np.unique(places))
-    first = 0
-    while first < len(places):
-        later = edges[edges >= first + _ROWS]  # whole meshes at a time
-        last = int(later[0]) if len(later) else len(places)
-        rows = places[first:last]
-        view = _View(rows)
-        _time(
-            scene, keep, outcome, meshes, rows, where_[first:last],
-            {n: w.take(view) for n, w in works.items()},
-            {k: {n: view.some(vs, moving[k][n]) for n, vs in per.items()} for k, per in values.items()},
-            {a: view(v) for a, v in inner.items()}, microbatches[rows], sequences[rows],
-            {k: t[rows] for k, t in timed.items()},
-            {k: {part: view(b) for part, b in m.items()} for k, m in memory.items()},
-        )  # fmt: skip
-        first = last
-
-
-class _View:
-    """Selects rows of whatever has them."""
-
-    def __init__(self, rows: NDArray[np.int64]) -> None:
-        self.rows = rows
-
-    def __call__(self, value: Any) -> Any:
-        return value[self.rows] if isinstance(value, np.ndarray) and value.ndim == 2 else value
-
-    def some(self, values: list[Any], used: frozenset[int]) -> list[Any]:
-        """The values at the indices used, zero elsewhere."""
-        return [self(v) if i in used else 0.0 for i, v in enumerate(values)]
+        wanted: dict[Choices, IntArray] = {}
+        memory: dict[Choices, Array] = {}
+        for chosen in scene.under(layout):
+            memory[chosen] = rows.memory(chosen)
+            _remember_closest(outcome, rows, chosen, memory[chosen])
+            fits[chosen] = memory[chosen] <= scene.capacity
+            open_ = fits[chosen].copy()
+            for other, fitting in fits.items():
+                if keeper.fastest and chosen.never_faster_than(other):
+                    open_ &= ~fitting
+            if open_.any():
+                wanted[chosen] = np.nonzero(open_)[0]
+        if not wanted:
+            continue
+        for chosen, lower in rows.seconds(layout, Pairs(every, at_best, wanted)).items():
+            row = wanted[chosen]
+            outcome.bounded += len(row)
+            choice = np.full(len(row), scene.choices.index(chosen))
+            result.append(_Plans(row, choice, lower * (1 - 1e-12), memory[chosen][row]))  # the last digits may differ
+    if not result:
+        return _Plans(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
+    return _Plans(*(np.concatenate([getattr(r, name) for r in result]) for name in ("row", "choice", "lower", "bytes")))
 
 
 def _time(
-    scene: Scene,
-    keep: int,
-    outcome: Outcome,
-    meshes: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    factors: NDArray[np.int64],
-    works: dict[str, Local],
-    values: dict[Choices, dict[str, list[Any]]],
-    inner: dict[str, Any],
-    microbatches: Array,
-    sequences: Array,
-    timed: dict[Choices, NDArray[np.bool_]],
-    memory: dict[Choices, dict[str, Any]],
+    scene: Scene, rows: Rows, plans: _Plans, places: IntArray, factors: IntArray, keeper: Keeper, outcome: Outcome
 ) -> None:
-    """Time placed plans and keep the best of each mesh; rows: the mesh of each placement."""
-    problem = scene.problem
-    placed = Placement(
-        problem.dimensions,
-        tuple({a: factors[:, d, i : i + 1] for i, a in enumerate(MESH_AXES)} for d in range(factors.shape[1])),
-        PLACEMENT_ORDER,
-    )
-    links = links_of(placed, inner, scene.groups, problem.calibration)
-    tokens = microbatches * sequences * batch_groups(inner) * problem.seq
-    every = np.arange(len(rows))
-    best = np.full(len(rows), np.inf)
-    choice = np.zeros((len(rows), 2), dtype=np.int64)
-    tried = tuple(timed)
-    for layout, compiled in scene.structures.items():
-        open_ = [c for c in tried if c.layout == layout and timed[c].any()]
-        if not open_:
+    """Time plans at all placements of their meshes, and offer each at its best to the keeper."""
+    inner = {axis: np.asarray(v) for axis, v in scene.environment(rows.meshes[places], np.ones(len(places)))[1].items()}
+    links = scene.links(factors, inner)
+    start = np.searchsorted(places, np.arange(len(rows.meshes)))
+    count = np.bincount(places, minlength=len(rows.meshes))
+    done: list[tuple[IntArray, IntArray, Array, Array, IntArray]] = []
+    for layout in scene.structures:
+        of_layout = {i: c for i, c in enumerate(scene.choices) if c.layout == layout}
+        mine = plans.take(np.isin(plans.choice, list(of_layout)))
+        if not len(mine.row):
             continue
-        transfers = {c.name: moved(c, values[layout][c.name], links, detail=False) for c in compiled.programs}
-        evaluated = Evaluated(compiled, values[layout], works, transfers)
-        for chosen in open_:
-            seconds = step(
-                evaluated, scene.rates, links, problem.calibration.overlap, problem.calibration.step_overhead,
-                chosen.remat, microbatches, inner["pipeline"], memory[chosen], memory[chosen], detail=False,
-            ).expected  # fmt: skip
-            outcome.timed += int(timed[chosen].sum())
-            per_token = np.where(timed[chosen], seconds / tokens, np.inf)
-            column = np.argmin(per_token, axis=1)
-            value = per_token[every, column]
-            better = value < best
-            best = np.where(better, value, best)
-            choice[better] = np.stack([column, np.full_like(column, tried.index(chosen))], axis=1)[better]
-    starts = np.nonzero(np.diff(rows, prepend=-1))[0]
-    for begin, end in zip(starts, [*starts[1:], len(rows)], strict=True):
-        row = int(begin + np.argmin(best[begin:end]))
-        worst = outcome.found[-1].seconds_per_token if len(outcome.found) >= keep else np.inf
-        if best[row] < worst:
-            column, chosen = choice[row, 0], tried[choice[row, 1]]
-            plan = _plan(meshes[rows[row]], factors[row], microbatches[row, column], sequences[row, column], chosen)
-            bytes = float(np.broadcast_to(memory[chosen]["bytes"], microbatches.shape)[row, column])
-            outcome.found.append(Found(plan, float(best[row]), bytes))
-            outcome.found.sort(key=lambda f: f.seconds_per_token)
-            del outcome.found[keep:]
+        row = np.unique(mine.row)
+        each = count[rows.of[row]]
+        first = np.cumsum(each) - each
+        pair_row = np.repeat(row, each)
+        place = np.arange(len(pair_row)) - np.repeat(first, each) + np.repeat(start[rows.of[row]], each)
+        wanted, parts = {}, {}
+        for i in np.unique(mine.choice).tolist():
+            part = parts[i] = mine.take(mine.choice == i)
+            here = np.zeros(len(rows), dtype=np.bool_)
+            here[part.row] = True
+            wanted[of_layout[i]] = np.nonzero(here[pair_row])[0]
+        pairs = Pairs(pair_row, {axes: _of(g, place) for axes, g in links.items()}, wanted)
+        for part, (chosen, seconds) in zip(parts.values(), rows.seconds(layout, pairs).items(), strict=True):
+            outcome.timed += len(seconds)
+            order = np.argsort(part.row, kind="stable")
+            part = _Plans(part.row[order], part.choice[order], part.lower[order], part.bytes[order])
+            segments = count[rows.of[part.row]]
+            begin = np.cumsum(segments) - segments
+            best = np.minimum.reduceat(seconds, begin)
+            at = np.nonzero(seconds == np.repeat(best, segments))[0]
+            at = at[np.searchsorted(at, begin)]
+            done.append((part.row, part.choice, best, part.bytes, place[wanted[chosen][at]]))
+    row, choice, seconds, bytes, at = (np.concatenate(column) for column in zip(*done, strict=True))
+    keeper.add(
+        Timed(
+            rows.of[row], seconds, bytes, rows.chips[row],
+            lambda i: rows.plan(int(row[i]), scene.choices[int(choice[i])], factors[at[i]]),
+        )
+    )  # fmt: skip
 
 
-def _plan(mesh: Any, factors: Any, microbatches: float, sequences: float, chosen: Choices) -> Plan:
-    return Plan(
-        mesh={a: int(mesh[i]) for i, a in enumerate(MESH_AXES)},
-        factors=tuple({a: int(row[i]) for i, a in enumerate(MESH_AXES) if row[i] > 1} for row in factors),
-        microbatches=int(microbatches),
-        sequences=int(sequences),
-        choices=chosen,
-    )
+def _of(whole: Group, index: IntArray) -> Group:
+    """What groups can do, row by row as an index says."""
+    abilities = {name: np.asarray(getattr(whole, name), dtype=np.float64) for name in GROUP_FIELDS}
+    picked = {name: value[index] if value.ndim else value for name, value in abilities.items()}
+    return Group(size=0, hops=0, **picked)
 
 
-def _closest(
-    outcome: Outcome,
-    meshes: NDArray[np.int64],
-    microbatches: Array,
-    sequences: Array,
-    valid: NDArray[np.bool_],
-    bytes: Any,
-    chosen: Choices,
-) -> None:
+def _remember_closest(outcome: Outcome, rows: Rows, chosen: Choices, bytes: Array) -> None:
     """Remember the plan that needs the least memory."""
-    needed = np.where(valid, bytes, np.inf)
-    row, column = np.unravel_index(np.argmin(needed), needed.shape)
-    if outcome.closest is None or needed[row, column] < outcome.closest.memory_bytes:
-        plan = _plan(meshes[row], (), microbatches[row, column], sequences[row, column], chosen)
-        outcome.closest = Found(plan, np.inf, float(needed[row, column]))
+    row = int(np.argmin(bytes))
+    if outcome.closest is None or bytes[row] < outcome.closest.memory_bytes:
+        outcome.closest = Found(rows.plan(row, chosen), np.inf, float(bytes[row]))
 
 
-def _distinct(
-    scene: Scene, index: NDArray[np.int64], factors: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _distinct(scene: Scene, index: IntArray, factors: IntArray) -> tuple[IntArray, IntArray]:
     """Leave out placements that no collective can tell from another one of the same mesh."""
-    placed = Placement(
-        scene.problem.dimensions,
-        tuple({a: factors[:, d, i] for i, a in enumerate(MESH_AXES)} for d in range(factors.shape[1])),
-        PLACEMENT_ORDER,
-    )
+    placed = scene.placement(factors)
     columns: list[Any] = [index]
-    outer = {outer_axes(axes) for axes in scene.groups}
-    for axes in sorted(outer):
+    for axes in sorted({outer_axes(axes) for axes in scene.groups}):
         g = group(placed, axes)
         columns += [g.gather_rate, g.all_reduce_rate, g.all_to_all_rate, g.permute_rate, g.gather_latency]
     table = np.stack([np.broadcast_to(np.asarray(c, dtype=np.float64), index.shape) for c in columns], axis=1)

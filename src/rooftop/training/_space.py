@@ -9,7 +9,13 @@ The space that is searched, exactly:
   order tensor, context, expert, fsdp, data, pipeline;
 - microbatches: per data-parallel group either a fixed number of microbatches or of sequences in each, from a list; the
   batch is the nearest that splits evenly;
-- remat policy, and ZeRO stage of the fsdp axis.
+- choices: every combination of the values of `Choices`.
+
+What is left out. On a side of a torus that several mesh axes share, only that order is tried: another one would give other
+axes the neighbouring chips. On switched levels the order changes no collective's time. Experts lie over the expert axis, which
+outside of experts splits the batch like data and fsdp: data x fsdp x expert is what others call the data-parallel degree, of
+which the expert ways are a part. Within an expert, `tensor` splits the feed-forward axis; experts over expert x tensor with each
+whole on its chip are not in the space.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,13 +31,54 @@ from numpy.typing import NDArray
 
 from rooftop.costing import MESH_AXES, batch_groups
 from rooftop.roofline import Dimension, divisors
+from rooftop.training._choices import Choices, combinations
 from rooftop.training._structure import Structure
 
 IntArray = NDArray[np.int64]
+Array = NDArray[np.float64]
 
 #: Fixed numbers of microbatches that are tried, and fixed numbers of sequences in a microbatch.
 MICROBATCHES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 256)
 SEQUENCES = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the user restricts: values of choices to try (all, where none is named), the part of the slice to use at least."""
+
+    allowed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    microbatches: int | None = None
+    least_used: float = 0.5
+    ignore_memory: bool = False
+
+    @property
+    def choices(self) -> tuple[Choices, ...]:
+        """Every combination to try."""
+        return tuple(combinations(self.allowed))
+
+    @property
+    def layouts(self) -> tuple[Choices, ...]:
+        """Their distinct layouts."""
+        return tuple(dict.fromkeys(c.layout for c in self.choices))
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """How many sequences a step may have: `target` if that splits evenly, else the nearest from `least` to `most`."""
+
+    target: float
+    least: float
+    most: float
+
+    @staticmethod
+    def within(target: float, tolerance: float, most: float = math.inf) -> Batch:
+        """Whole numbers of sequences within a tolerance (a share) of a target, at most so many."""
+        most = math.floor(min(target * (1 + tolerance), most) + 1e-9)
+        return Batch(target, max(1.0, math.ceil(target * (1 - tolerance) - 1e-9)), float(most))
+
+    def splits(self, groups: IntArray) -> NDArray[np.bool_]:
+        """Whether so many data-parallel groups can share some batch evenly."""
+        return np.asarray(np.floor(self.most / groups) * groups >= self.least)
 
 
 def allows(model: Structure, ways: Mapping[str, IntArray]) -> NDArray[np.bool_]:
@@ -108,3 +156,29 @@ def meshes(chips: int, model: Structure, fixed: Mapping[str, int], max_groups: i
     if "data" in fixed:
         keep &= ways["data"] == fixed["data"]
     return np.asarray(rows[keep])
+
+
+def microbatchings(groups: IntArray, batch: Batch, only: int | None = None) -> tuple[IntArray, Array, Array]:
+    """All ways to cut the batch of so many data-parallel groups, shape [meshes], into microbatches; each of shape [n].
+
+    Returns (index into groups, ascending; microbatches; sequences in each); only: this number of microbatches.
+    """
+    g = groups[:, None].astype(np.float64)
+    m_fixed = np.array(MICROBATCHES, dtype=np.float64)[None, :]
+    b_fixed = np.array(SEQUENCES, dtype=np.float64)[None, :]
+    b = np.maximum(1.0, np.rint(batch.target / (g * m_fixed)))
+    m = np.maximum(1.0, np.rint(batch.target / (g * b_fixed)))
+    microbatches = np.concatenate([np.broadcast_to(m_fixed, b.shape), m], axis=1)
+    sequences = np.concatenate([b, np.broadcast_to(b_fixed, m.shape)], axis=1)
+    whole = g * microbatches * sequences
+    valid = (whole <= batch.most) & (whole >= batch.least)
+    if only is not None:
+        valid &= microbatches == only
+    # a pair that both rules give counts once
+    fixed = len(MICROBATCHES)
+    for i in range(fixed, microbatches.shape[1]):
+        valid[:, i] &= ~(
+            valid[:, :i] & (microbatches[:, :i] == m[:, i - fixed, None]) & (sequences[:, :i] == b_fixed[0, i - fixed])
+        ).any(axis=1)
+    mesh, option = np.nonzero(valid)
+    return mesh, microbatches[mesh, option], sequences[mesh, option]

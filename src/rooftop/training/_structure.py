@@ -48,7 +48,20 @@ class Compiled(Terms):
     @property
     def moving(self) -> frozenset[int]:
         """Indices of the sizes that cross the network."""
-        return frozenset(i for t in (*self.transfers, *self.updates) for i in t.bytes) | {self.boundary}
+        return self.moving_late | {i for t in self.transfers for i in t.bytes}
+
+    @property
+    def held(self) -> frozenset[int]:
+        """Indices of the sizes that take memory."""
+        always = (*self.weights, *self.weights_at_use, *self.gradients, *self.optimizer)
+        saved = (i for indices in self.saved.values() for i in indices)
+        working = (i for moments in self.working.values() for moment in moments for i, _ in moment)
+        return frozenset((*always, *saved, *working))
+
+    @property
+    def moving_late(self) -> frozenset[int]:
+        """Those of the update and of the hand-over between stages."""
+        return frozenset(i for t in self.updates for i in t.bytes) | {self.boundary}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +82,11 @@ class Structure:
     def programs(self) -> tuple[Compiled, ...]:
         """Embedding, blocks, head."""
         return (self.embed, *self.blocks, self.head)
+
+    @property
+    def late(self) -> tuple[tuple[str, ...], ...]:
+        """Groups that move something in the update or between stages."""
+        return tuple(sorted({t.axes for c in self.programs for t in c.updates} | {("pipeline",)}))
 
 
 @functools.lru_cache(maxsize=64)

@@ -36,7 +36,7 @@ from rooftop.transformer._layers import (
     ShortConvolution,
     Tower,
 )
-from rooftop.transformer._program import Block, Programs, generation, programs
+from rooftop.transformer._program import Block, Programs, generation, prefill, programs
 
 __all__ = [
     "MLP",
@@ -75,6 +75,7 @@ __all__ = [
     "kv_cache_bytes",
     "models",
     "parameters",
+    "prefill",
     "programs",
     "read_config",
     "training_flops_per_token",

@@ -22,10 +22,18 @@ def attended(seq: int, window: int = 0, chunk: int = 0) -> float:
     return (seq + 1) / (2 * seq)
 
 
+def attended_after(before: int, tokens: int, limit: int = 0) -> float:
+    """The part of tokens x (before + tokens) points that causal attention computes for tokens that come after `before`
+    others; each query sees `limit` keys at most, itself included.
+    """
+    rising = min(max(limit - before, 0), tokens) if limit else tokens
+    return (rising * before + rising * (rising + 1) / 2 + (tokens - rising) * limit) / (tokens * (before + tokens))
+
+
 def _seen(b: Builder, seq: int, window: int = 0, chunk: int = 0, top: int = 0) -> float:
-    """The part of all points that is computed. A token that is generated sees all that its layer keeps, or the `top` best."""
+    """The part of all points that is computed. A token that is generated sees what its layer keeps, or the `top` best."""
     if b.context:
-        return min(1.0, top / seq) if top else 1.0
+        return attended_after(seq - b.tokens, b.tokens, top or window or chunk)
     return attended(seq, top or window, chunk)
 
 
@@ -278,7 +286,7 @@ def compressed_attention(b: Builder, spec: CompressedAttention, y: str, seq: int
     if spec.ratio:
         overlap = 2 if spec.indexer is not None else 1
         entries = _compressor(b, y, "compressed", spec.ratio, spec.head_dim, "H", overlap, seq)
-        reach = b.context or seq
+        reach = b.context + b.tokens - 1 if b.context else seq
         count = max(1, reach // spec.ratio)
         fraction, chosen = _seen(b, reach), _NOTHING
         index = spec.indexer

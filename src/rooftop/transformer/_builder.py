@@ -40,6 +40,8 @@ class Builder:
         self, axes: Mapping[str, int | Size], *, norm_weights: int = 1, streams: int = 1, context: int = 0
     ) -> None:
         self.context = context
+        tokens = axes.get("T", 1)
+        self.tokens = tokens if isinstance(tokens, int) else 1
         self.suffix = ""
         self.axes: dict[str, int | Size] = dict(axes)
         self.norm_weights = norm_weights

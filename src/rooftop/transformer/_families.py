@@ -61,19 +61,22 @@ class Traits:
     router_weights: int = 0
     expert_bias: bool = False
     sinks: bool = False
+    window_sinks: bool = False  # sinks in layers with a window
+    window_kv: int = 1  # KV heads of layers with a window, as a multiple of those of the others
     shared_gate: bool = False
     output_gate: str = ""
     latent: bool = False
     unknown: bool = False  # a family that is not known may have anything that has a familiar name
-    note: str = ""
     activation_weights: int = 0  # learned scalars of an MLP's activation
     width: int = 0  # d_ff as a multiple of d_model where no field says so
     extra: bool = True
+    extra_dense: bool = False  # layers that predict further ahead are as the last one without experts
 
 
 T = Traits
 _GPT = T(bias="qkvo", norm_weights=2, gated=False, mlp_bias=True)
 _LATENT = T(moe=True, latent=True, router_weights=1)
+_STEP = T(moe=True, router_weights=1, qk_norm="head", extra_dense=True)
 TRAITS: dict[str, Traits] = {
     "llama": T(), "mistral": T(window="all"), "ministral": T(window="all"), "mimo": T(bias="qkv", biased="qkv"),
     "qwen2": T(bias="qkv", biased="qkv", window="late"), "qwen3": T(qk_norm="head", window="late"),
@@ -107,8 +110,8 @@ TRAITS: dict[str, Traits] = {
     "glm_moe_dsa": _LATENT,
     "glm4_moe": T(moe=True, biased="qkv", router_weights=1), "ernie4_5_moe": T(moe=True, tied=True, router_weights=1),
     "minimax_m2": T(moe=True, qk_norm="full", router_weights=1, extra=False), "minimax_m3": T(moe=True, router_weights=1),
-    "mimo_v2_flash": T(moe=True, router_weights=1),
-    "step3p7": T(moe=True, router_weights=1, qk_norm="head", output_gate="head"),
+    "mimo_v2_flash": T(moe=True, router_weights=1, window_kv=2, window_sinks=True),
+    "step3p5": _STEP, "step3p7": _STEP,
     "hunyuan_v1_moe": T(moe=True, qk_norm="head"), "bailing_moe": T(moe=True),
     "qwen2_vl": T(bias="qkv", biased="qkv", window="late"), "qwen2_vl_text": T(bias="qkv", biased="qkv", window="late"),
     "qwen2_5_vl_text": T(bias="qkv", biased="qkv", window="late"),
@@ -132,8 +135,6 @@ TRAITS: dict[str, Traits] = {
 
 def decoder(f: Fields, traits: Traits) -> Read:
     """A decoder of attention and feed-forward layers, from fields that most families share."""
-    if traits.note:
-        f.notes.append(traits.note)
     layers = f.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers")
     if layers > 10_000:
         raise InputError(
@@ -201,7 +202,10 @@ def extra_heads(f: Fields, stack: tuple[Layer, ...], traits: Traits) -> tuple[La
         f.notes.append(
             f"{count} layers that predict further ahead are in the config and not in the published checkpoint"
         )
-    return (_full_indexer(stack[-1]),) * min(count, 64) if traits.extra else ()
+    if not traits.extra:
+        return ()
+    dense = [layer for layer in stack if isinstance(layer.feed_forward, MLP)] if traits.extra_dense else []
+    return (_full_indexer((dense or stack)[-1]),) * min(count, 64)
 
 
 def _full_indexer(layer: Layer) -> Layer:
@@ -220,14 +224,17 @@ def _parallel(f: Fields, traits: Traits) -> str:
 
 def _kinds(f: Fields, traits: Traits, layers: int) -> tuple[str, ...]:
     """For each layer "full", or the kind of limit that it has."""
-    named = f.kinds("layer_types", layers, LAYER_TYPES)
+    further = f.integer("num_nextn_predict_layers", default=0, least=0) if traits is _STEP else 0
+    listed = f.find("layer_types")[1]
+    longer = isinstance(listed, list) and len(listed) == layers + further
+    named = f.kinds("layer_types", layers + further if longer else layers, LAYER_TYPES)
     if named is not None:
         f.find(
             "full_attention_interval", "sliding_window_pattern", "hybrid_layer_pattern", "global_attn_every_n_layers"
         )
         if "chunked_attention" not in named and "sliding_attention" in named:
             f.find("attention_chunk_size")  # what one family calls its window, too
-        return tuple(kind.removesuffix("_attention") for kind in named)
+        return tuple(kind.removesuffix("_attention") for kind in named[:layers])
     linear = f.integer("full_attention_interval", default=0, least=0)
     if linear:
         return tuple("full" if (i + 1) % linear == 0 else "linear" for i in range(layers))
@@ -264,6 +271,7 @@ def _mixer(f: Fields, traits: Traits, d_model: int, kind: str, layer: int) -> Mi
     heads = f.integer("num_attention_heads", "n_head", "n_heads")
     if local:
         heads = f.integer("swa_num_attention_heads", default=heads)
+    other = _other_attention(f, traits) if local else None
     size = f.find("head_dim", "attention_head_dim", "kv_channels", "head_dimension")[1]
     if size is None and d_model % heads:
         raise InputError(
@@ -273,15 +281,19 @@ def _mixer(f: Fields, traits: Traits, d_model: int, kind: str, layer: int) -> Mi
     kv_heads = _kv_heads(f, heads)
     v_head_dim = f.integer("v_head_dim", default=0, least=0)
     if local:
-        kv_heads = f.integer("swa_num_key_value_heads", default=kv_heads)
+        kv_heads = f.integer("swa_num_key_value_heads", default=traits.window_kv * kv_heads)
         head_dim, v_head_dim = (
             f.integer("swa_head_dim", default=head_dim),
             f.integer("swa_v_head_dim", default=v_head_dim, least=0),
         )
+    if other is not None:
+        heads = other.integer("num_attention_heads", default=heads)
+        kv_heads = other.integer("num_attention_groups", default=kv_heads)
+        head_dim = other.integer("head_dim", default=head_dim)
     biased = f.flag("attention_bias", "qkv_bias", "use_qkv_bias", default=bool(traits.bias))
-    sinks = traits.sinks or f.flag(
+    sinks = f.flag(
         "add_swa_attention_sink_bias" if local else "add_full_attention_sink_bias",
-        default=local and f.family == "mimo_v2_flash",  # files that newer versions of the library save are silent
+        default=traits.sinks or (local and traits.window_sinks),
     )
     f.find("add_swa_attention_sink_bias", "add_full_attention_sink_bias")
     letters = (traits.bias or traits.biased) if biased else ""
@@ -293,6 +305,13 @@ def _mixer(f: Fields, traits: Traits, d_model: int, kind: str, layer: int) -> Mi
             f"{f.where}: attention_bias is set; attention with an output gate and biases is not modelled",
             field="attention_bias",
         )
+    gate = (
+        traits.output_gate
+        if f.flag("attn_output_gate", "attention_output_gate", default=bool(traits.output_gate))
+        else ""
+    )
+    if f.flag("use_head_wise_attn_gate"):
+        gate = "head"
     return Attention(
         heads, kv_heads, head_dim,
         v_head_dim=v_head_dim if v_head_dim != head_dim else 0,
@@ -302,9 +321,35 @@ def _mixer(f: Fields, traits: Traits, d_model: int, kind: str, layer: int) -> Mi
         qk_norm=_qk_norm(f, traits),
         qk_norm_weights=traits.qk_norm_weights,
         sinks=sinks,
-        gate=traits.output_gate if f.flag("attn_output_gate", "attention_output_gate", default=bool(traits.output_gate)) else "",
+        gate=gate,
         indexer=_block_indexer(f, layer),
     )  # fmt: skip
+
+
+def _other_attention(f: Fields, traits: Traits) -> Fields | None:
+    """What Step-3.5 and 3.7 say of their layers with a window: more query heads than the others have."""
+    if traits is not _STEP:
+        return None
+    implementation = f.word("att_impl_type", default="GQA")
+    if implementation != "GQA":
+        raise InputError(
+            f"{f.where}: att_impl_type = {implementation[:40]} is not modelled; GQA is", field="att_impl_type"
+        )
+    config = f.object("attention_other_setting")
+    if config is None:
+        f.notes.append(
+            "attention_other_setting is missing: layers with a window are counted with as many heads as the others, and"
+            " without gates of heads unless use_head_wise_attn_gate is there (the published model has 96 heads, and gates)"
+        )
+        return None
+    other = f.inside("attention_other_setting", config)
+    kind = other.word("attention_type", default="sliding_attention")
+    if kind != "sliding_attention":
+        raise InputError(
+            f"{other.where}: attention_type = {kind[:40]} is not modelled; sliding_attention is",
+            field="attention_other_setting",
+        )
+    return other
 
 
 def _kv_heads(f: Fields, heads: int) -> int:
@@ -313,7 +358,14 @@ def _kv_heads(f: Fields, heads: int) -> int:
         return 1 if f.flag("multi_query", default=True) else heads
     if f.find("multi_query")[1] is True and f.find("num_key_value_heads")[1] is None:
         return f.integer("multi_query_group_num", default=1)
-    return f.integer("num_key_value_heads", "n_head_kv", "num_kv_heads", "multi_query_group_num", default=heads)
+    return f.integer(
+        "num_key_value_heads",
+        "n_head_kv",
+        "num_kv_heads",
+        "multi_query_group_num",
+        "num_attention_groups",
+        default=heads,
+    )
 
 
 def _qk_norm(f: Fields, traits: Traits) -> str:
@@ -398,6 +450,8 @@ def _mlp_bias(f: Fields, traits: Traits) -> bool:
 
 def sparse_layers(f: Fields, layers: int) -> tuple[bool, ...]:
     """Which layers have experts."""
+    if f.find("use_moe")[1] is False:
+        return (False,) * layers
     kinds = f.find("mlp_layer_types")[1]
     if kinds is not None:
         named = f.kinds("mlp_layer_types", layers, ("dense", "sparse", "moe", "hash_moe"))
@@ -409,7 +463,7 @@ def sparse_layers(f: Fields, layers: int) -> tuple[bool, ...]:
         assert where is not None
         f.find("first_k_dense_replace")
         return tuple(bool(x) for x in where)
-    listed = f.integers("moe_layers")
+    listed = f.integers("moe_layers") or _numbers(f, "moe_layers_enum")
     if listed:
         return tuple(i in listed for i in range(layers))
     first = f.integer("first_k_dense_replace", "moe_layer_start_index", "num_dense_layers", default=0, least=0)
@@ -419,6 +473,16 @@ def sparse_layers(f: Fields, layers: int) -> tuple[bool, ...]:
     only = f.integers("mlp_only_layers") or ()
     offset = 0 if f.find("moe_layer_freq")[1] is not None else 1
     return tuple(i >= first and i not in only and (i + offset) % step == 0 for i in range(layers))
+
+
+def _numbers(f: Fields, name: str) -> tuple[int, ...] | None:
+    """Whole numbers in one text with commas between them, or None if it is not there."""
+    words = [word.strip() for word in f.word(name).split(",")]
+    if words == [""]:
+        return None
+    if not all(word.isascii() and word.isdigit() and len(word) < 6 for word in words):
+        raise InputError(f"{f.where}: {name} must be numbers of layers with commas between them", field=name)
+    return tuple(int(word) for word in words)
 
 
 def mixture_of_experts(f: Fields, traits: Traits) -> MoE:
@@ -440,7 +504,7 @@ def mixture_of_experts(f: Fields, traits: Traits) -> MoE:
     )
     if alone:
         count = f.integer("n_shared_experts", default=1, least=0) or 1
-        shared = alone * (count if f.family == "step3p7" else 1)
+        shared = alone * (count if traits is _STEP else 1)
     correction = traits.router_weights
     for name in ("use_routing_bias", "use_moe_router_bias", "moe_use_aux_free"):
         if f.find(name)[1] is False:

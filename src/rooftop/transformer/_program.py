@@ -81,19 +81,33 @@ def programs(arch: Architecture, seq: int) -> Programs:
 
 
 @functools.lru_cache(maxsize=256)
-def generation(arch: Architecture, context: int) -> Programs:
-    """The programs that generate one token of each sequence after `context` tokens: T is 1, S what a layer has kept.
+def generation(arch: Architecture, context: int, tokens: int = 1) -> Programs:
+    """The programs that generate one token of each sequence at its position `context`: T is 1, S what a layer has kept.
 
-    What was kept are arrays of role "cache"; latent attention is in its absorbed form; an encoder has run before. There is no
-    loss: the head ends with logits.
+    With more `tokens`, that many positions of each sequence at once, the first of which is `context` (a draft that is
+    verified, a chunk of a prompt). What was kept are arrays of role "cache"; latent attention is in its absorbed form; an
+    encoder has run before. There is no loss: the head ends with the token that is sampled. `extra` predicts one token further ahead.
     """
-    blocks = _kinds(arch, arch.stack, 1, "", context)
-    return Programs(_embed(arch, 1), tuple(blocks), _head(arch, 1, loss=False))
+    blocks = _kinds(arch, arch.stack, tokens, "", context)
+    extra: tuple[Block, ...] = ()
+    if arch.extra_heads:
+        extra = (*_kinds(arch, arch.extra_heads[:1], tokens, "extra", context), Block(_extra_end(arch, tokens), 1))
+    return Programs(_embed(arch, tokens), tuple(blocks), _head(arch, tokens, loss=False), extra=extra)
+
+
+@functools.lru_cache(maxsize=256)
+def prefill(arch: Architecture, tokens: int, cached: int = 0) -> Programs:
+    """The programs that read `tokens` of each prompt after `cached` ones whose caches are there; logits of the last one."""
+    if cached:
+        inside = generation(arch, cached + 1, tokens)
+        return Programs(inside.embed, inside.blocks, _head(arch, 1, loss=False))
+    whole = programs(arch, tokens)
+    return Programs(whole.embed, whole.blocks, _head(arch, 1, loss=False))
 
 
 def _kinds(arch: Architecture, stack: tuple[Layer, ...], seq: int, prefix: str, context: int = 0) -> list[Block]:
     """Equal layers together, in the order in which they first occur; a window as long as the sequence is none."""
-    counts = Counter(_at(layer, context or seq) for layer in stack)
+    counts = Counter(_at(layer, context + seq - 1 if context else seq) for layer in stack)
     names = _names(list(counts), prefix)
     return [
         _block(arch, layer, seq, name, count, context)
@@ -153,7 +167,7 @@ def _mixer_name(mixer: Mixer) -> str:
 
 
 def _block(arch: Architecture, layer: Layer, seq: int, name: str, count: int, context: int = 0) -> Block:
-    keys = _kept(layer, context) if context else seq
+    keys = _kept(layer, context) + seq - 1 if context else seq
     b = Builder(
         {"T": seq, "S": keys, "D": arch.d_model}, norm_weights=arch.norm_weights, streams=layer.streams, context=context
     )
@@ -417,8 +431,7 @@ def _head(arch: Architecture, seq: int, *, loss: bool = True) -> Program:
     logits = b.einsum("lm_head", (y, table), b.array("logits", "B", "T", "V", dtype="fp32"), "head")
     bias = (b.weight("lm_head_bias", "V"),) if arch.head_bias else ()
     if not loss:
-        if bias:
-            b.map("lm_head_bias", (logits, *bias), b.array("logits_biased", "B", "T", "V", dtype="fp32"), "head", 1.0)
+        b.op("sampling", "loss", (logits, *bias), b.array("token", "B", "T", dtype="int32"), "sampling", 5.0)
         return b.program("head")
     b.op("loss", "loss", (logits, *bias), b.array("loss", "B", "T", dtype="fp32"), "head", 5.0)
     return b.program("head")

@@ -1,4 +1,8 @@
-"""Token mixers with a state of fixed size: gated delta rule, Mamba-2, Mamba. The recurrence is one op of kind "scan"."""
+"""Token mixers with a state of fixed size: gated delta rule, Mamba-2, Mamba. The recurrence is one op of kind "scan".
+
+A recurrence needs all earlier tokens: what goes into it and comes out has a layout of its own, "scan" (or "scan_groups"),
+where the sequence is whole and channels or heads are split. All-to-alls follow from that where the sequence is split.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ def delta_net(b: Builder, spec: DeltaNet, y: str) -> str:
         low = b.axis("Q", spec.head_dim)
         f0 = b.matmul("recurrence.decay_down", y, b.weight("w_decay_down", "D", low), "decay_low", (low,), PART)
         w = b.weight("w_decay", low, k, g, h)
-        decay = b.matmul("recurrence.decay", f0, w, "decay", (k, g, h), PART)
+        decay = b.matmul("recurrence.decay", f0, w, "decay", (k, g, h), PART, "scan")
         bias = b.weight("decay_bias", k, g, h)
     else:
         decay = b.matmul("recurrence.decay", y, b.weight("w_decay", "D", k, g), "decay", (k, g), PART)
@@ -37,7 +41,7 @@ def delta_net(b: Builder, spec: DeltaNet, y: str) -> str:
         flops += chunk / 2 * (4 * key + 2 * (key + value) + 2 * value) / value
     inputs = (keys, v, beta, decay, log, bias)
     state = b.state("recurrence.state", inputs, (k, g, h, hv), PART, 4.0)
-    o = _scan(b, (q, *inputs, *state), b.array("o", "B", "T", k, g, hv), flops)
+    o = _scan(b, (q, *inputs, *state), b.array("o", "B", "T", k, g, hv, layout="scan"), flops)
     if spec.gate_rank:
         rank = b.axis("Qg", spec.gate_rank)
         z0 = b.matmul("recurrence.gate_down", y, b.weight("w_z_down", "D", rank), "z_low", (rank,), PART)
@@ -55,15 +59,17 @@ def delta_net(b: Builder, spec: DeltaNet, y: str) -> str:
 
 
 def _convolved(
-    b: Builder, name: str, y: str, axes: tuple[str, ...], width: int, bias: bool = False, source_bias: bool = False
-) -> str:
+    b: Builder, name: str, y: str, axes: tuple[str, ...], width: int, bias: bool = False, source_bias: bool = False,
+    layout: str = "scan",
+) -> str:  # fmt: skip
     """A projection, then a short convolution along the sequence for each channel, then an activation."""
     x = b.matmul(f"recurrence.{name}", y, b.weight(f"w_{name}", "D", *axes), f"{name}0", axes, PART)
     more: tuple[str, ...] = (b.weight(f"b_{name}", *axes),) if source_bias else ()
     if width:
         more += (b.weight(f"conv_{name}", *axes, b.axis("conv", width)),)
         more += (b.weight(f"conv_{name}_bias", *axes),) if bias else ()
-    return b.map(f"recurrence.conv_{name}", (x, *more), b.array(name, "B", "T", *axes), PART, 2.0 * width + 4)
+    made = b.array(name, "B", "T", *axes, layout=layout)
+    return b.map(f"recurrence.conv_{name}", (x, *more), made, PART, 2.0 * width + 4)
 
 
 def _scan(b: Builder, inputs: tuple[str, ...], output: str, flops: float) -> str:
@@ -85,10 +91,11 @@ def mamba2(b: Builder, spec: Mamba2, y: str) -> str:
     k, g, h, n = (
         b.axis("K", spec.groups), b.axis("G", spec.heads // spec.groups), b.axis("H", spec.head_dim), b.axis("N", spec.state),
     )  # fmt: skip
+    layout = "scan_groups"  # there may be fewer groups than ways
     z = b.matmul("recurrence.z", y, b.weight("w_z", "D", k, g, h), "z", (k, g, h), PART)
-    u = _convolved(b, "u", y, (k, g, h), spec.conv, spec.conv_bias, spec.bias)
-    state_in = _convolved(b, "b", y, (k, n), spec.conv, spec.conv_bias, spec.bias)
-    state_out = _convolved(b, "c", y, (k, n), spec.conv, spec.conv_bias, spec.bias)
+    u = _convolved(b, "u", y, (k, g, h), spec.conv, spec.conv_bias, spec.bias, layout)
+    state_in = _convolved(b, "b", y, (k, n), spec.conv, spec.conv_bias, spec.bias, layout)
+    state_out = _convolved(b, "c", y, (k, n), spec.conv, spec.conv_bias, spec.bias, layout)
     dt = b.matmul("recurrence.dt", y, b.weight("w_dt", "D", k, g), "dt", (k, g), PART)
     more = tuple(b.weight(name, k, g) for name in ("a_log", "skip", "dt_bias"))
     group = spec.heads // spec.groups * spec.head_dim
@@ -96,7 +103,7 @@ def mamba2(b: Builder, spec: Mamba2, y: str) -> str:
     if not b.context:
         flops += spec.chunk * (1 + spec.state / group)
     state = b.state("recurrence.state", (u, state_in, dt, *more), (k, g, h, n), PART, 3.0)
-    o = _scan(b, (u, state_in, state_out, dt, *more, *state), b.array("o", "B", "T", k, g, h), flops)
+    o = _scan(b, (u, state_in, state_out, dt, *more, *state), b.array("o", "B", "T", k, g, h, layout=layout), flops)
     gate = (b.weight("b_z", k, g, h), b.weight("b_dt", k, g)) if spec.bias else ()
     gated = b.map(
         "recurrence.norm", (o, z, *((b.weight("recurrence_norm_o", k, g, h),) if spec.norm else ()), *gate),
@@ -119,7 +126,8 @@ def mamba1(b: Builder, spec: Mamba1, y: str) -> str:
     """
     f, n, rank = b.axis("Fm", spec.inner), b.axis("N", spec.state), b.axis("Q", spec.rank)
     z = b.matmul("recurrence.z", y, b.weight("w_z", "D", f), "z", (f,), PART)
-    u = _convolved(b, "u", y, (f,), spec.conv, spec.conv_bias, spec.bias)
+    # two products need all channels of a token, so that u changes its layout after them, for the scan
+    u = _convolved(b, "u", y, (f,), spec.conv, spec.conv_bias, spec.bias, "inner")
     low = b.matmul("recurrence.dt_down", u, b.weight("w_dt_down", f, rank), "dt_low", (rank,), PART)
     both = (b.axis("two", 2), n)  # B and C, what enters the state and what reads it
     states = b.matmul("recurrence.bc", u, b.weight("w_bc", f, *both), "bc0", both, PART)
@@ -128,10 +136,10 @@ def mamba1(b: Builder, spec: Mamba1, y: str) -> str:
         low = b.map("recurrence.dt_norm", (low, b.weight("dt_norm", rank)), normed, PART, 4.0)
         scaled = b.array("bc", "B", "T", *both)
         states = b.map("recurrence.bc_norm", (states, b.weight("bc_norm", *both)), scaled, PART, 4.0)
-    dt = b.matmul("recurrence.dt", low, b.weight("w_dt", rank, f), "dt", (f,), PART)
+    dt = b.matmul("recurrence.dt", low, b.weight("w_dt", rank, f), "dt", (f,), PART, "scan")
     more = (b.weight("dt_bias", f), b.weight("a_log", f, n), b.weight("skip", f))
     state = b.state("recurrence.state", (u, states, dt, *more), (f, n), PART, 3.0)
-    o = _scan(b, (u, states, dt, *more, *state), b.array("o", "B", "T", f), 6.0 * spec.state)
+    o = _scan(b, (u, states, dt, *more, *state), b.array("o", "B", "T", f, layout="scan"), 6.0 * spec.state)
     bias = (b.weight("b_z", f),) if spec.bias else ()
     gated = b.map("recurrence.gating", (o, z, *bias), b.array("o_gated", "B", "T", f), PART, 4.0)
     taps = _taps(b, spec.conv)
@@ -151,7 +159,7 @@ def linear_attention(b: Builder, spec: LinearAttention, y: str) -> str:
     q, keys, v = (_convolved(b, name, y, (k, size), 0) for name, size in (("q", h), ("k", h), ("v", hv)))
     flops = 4.0 * spec.head_dim if b.context else 4.0 * spec.head_dim + 2.0 * spec.chunk
     state = b.state("recurrence.state", (keys, v), (k, h, hv), PART, 3.0)
-    o = _scan(b, (q, keys, v, *state), b.array("o", "B", "T", k, hv), flops)
+    o = _scan(b, (q, keys, v, *state), b.array("o", "B", "T", k, hv, layout="scan"), flops)
     z = b.matmul("recurrence.gate", y, b.weight("w_z", "D", k, hv), "z", (k, hv), PART)
     gated = b.map(
         "recurrence.norm", (o, z, b.weight("recurrence_norm_o", k, hv)), b.array("o_gated", "B", "T", k, hv), PART, 8.0

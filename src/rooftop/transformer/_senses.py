@@ -167,6 +167,12 @@ def _step(v: Fields, d_model: int) -> Tower:
     )  # fmt: skip
 
 
+def _patch(v: Fields, size: int | None = None, *, frames: int = 1) -> int:
+    """Values of a patch: colours x frames x pixels. `size` and `frames` are the family's where the config is silent."""
+    colours = v.integer("in_channels", "in_chans", "num_channels", default=3)
+    return colours * v.integer("temporal_patch_size", default=frames) * v.integer("patch_size", default=size) ** 2
+
+
 def _qwen(v: Fields) -> Tower:
     d, heads = v.integer("hidden_size"), v.integer("num_heads")
     merged = d * v.integer("spatial_merge_size", default=2) ** 2
@@ -180,9 +186,7 @@ def _qwen(v: Fields) -> Tower:
         merge += (Projection("merge deep", merged, merged, norm=merged, count=deep),)
         merge += (Projection("project deep", merged, out, count=deep),)
     positions = v.integer("num_position_embeddings", default=0, least=0)
-    patch = (
-        v.integer("in_channels", default=3) * v.integer("temporal_patch_size", default=2) * v.integer("patch_size") ** 2
-    )
+    patch = _patch(v, frames=2)
     return Tower(
         "vision",
         d,
@@ -201,9 +205,8 @@ def _qwen2(v: Fields, d_model: int) -> Tower:
     layer = Layer(
         Attention(heads, heads, d // heads, causal=False, bias="qkvo"), MLP(v.integer("mlp_ratio", default=4) * d, False, True)
     )  # fmt: skip
-    patch = v.integer("in_channels", "in_chans", default=3) * v.integer("temporal_patch_size", default=2)
     return Tower(
-        "vision", d, (layer,) * min(1000, v.integer("depth", default=32)), patch * v.integer("patch_size", default=14) ** 2, 4096,
+        "vision", d, (layer,) * min(1000, v.integer("depth", default=32)), _patch(v, 14, frames=2), 4096,
         patch_bias=False, projections=(
             Projection("merge", merged, merged, norm=d), Projection("project", merged, v.integer("hidden_size", default=d_model)),
         ),
@@ -231,7 +234,7 @@ def _clip(f: Fields, v: Fields, d_model: int, *, newline: bool) -> Tower:
     if newline:  # a vector of the language model's width that ends a row of patches
         ends += (Projection("newline", 1, d_model, bias=False),)
     return Tower(
-        "vision", d, (layer,) * min(1000, v.integer("num_hidden_layers", default=12)), v.integer("num_channels", default=3) * patch**2,
+        "vision", d, (layer,) * min(1000, v.integer("num_hidden_layers", default=12)), _patch(v, 32),
         places, patch_bias=False, positions=places, norms_at_ends=2, vectors=1, projections=ends,
     )  # fmt: skip
 
@@ -243,11 +246,7 @@ def _qwen_gated(v: Fields) -> Tower:
     layer = Layer(
         Attention(heads, heads, d // heads, causal=False, bias="qkvo"), MLP(v.integer("intermediate_size"), True, True)
     )
-    patch = (
-        v.integer("in_channels", "in_chans", default=3)
-        * v.integer("temporal_patch_size", default=2)
-        * v.integer("patch_size", default=14) ** 2
-    )
+    patch = _patch(v, 14, frames=2)
     merge = (Projection("merge", merged, merged, norm=d), Projection("project", merged, v.integer("out_hidden_size")))
     return Tower(
         "vision",
@@ -273,7 +272,7 @@ def _pixtral(v: Fields, d_model: int) -> Tower:
         Projection("project again", d_model, d_model, bias=False),
     )  # fmt: skip
     return Tower(
-        "vision", d, (layer,) * min(1000, v.integer("num_hidden_layers")), 3 * v.integer("patch_size") ** 2, 4096, patch_bias=False,
+        "vision", d, (layer,) * min(1000, v.integer("num_hidden_layers")), _patch(v), 4096, patch_bias=False,
         norm_weights=1, norms_at_ends=1, projections=merge,
     )  # fmt: skip
 
@@ -288,7 +287,7 @@ def _siglip(v: Fields, d_model: int, projections: tuple[Projection, ...] = ()) -
     places = (image // patch) ** 2
     projection = Projection("project", d, d_model, bias=False, norm=d, norm_weights=1)
     return Tower(
-        "vision", d, (layer,) * min(1000, v.integer("num_hidden_layers", default=27)), 3 * patch**2, places, positions=places,
+        "vision", d, (layer,) * min(1000, v.integer("num_hidden_layers", default=27)), _patch(v, 14), places, positions=places,
         norms_at_ends=1, projections=projections or (projection,),
     )  # fmt: skip
 
@@ -298,9 +297,7 @@ def _glm(v: Fields) -> Tower:
     d, heads, out = v.integer("hidden_size"), v.integer("num_heads"), v.integer("out_hidden_size")
     bias = "qkv" if v.flag("attention_bias") else ""
     layer = Layer(Attention(heads, heads, d // heads, causal=False, bias=bias), MLP(out))
-    patch = (
-        v.integer("in_channels", default=3) * v.integer("temporal_patch_size", default=2) * v.integer("patch_size") ** 2
-    )
+    patch = _patch(v, frames=2)
     places = (v.integer("image_size") // v.integer("patch_size")) ** 2
     width = v.integer("intermediate_size")
     return Tower(
@@ -320,7 +317,7 @@ def _gemma4(v: Fields, d_model: int) -> Tower:
         MLP(v.integer("intermediate_size")), norms="both",
     )  # fmt: skip
     return Tower(
-        "vision", d, (layer,) * min(1000, v.integer("num_hidden_layers")), 3 * v.integer("patch_size") ** 2, 2520, patch_bias=False,
+        "vision", d, (layer,) * min(1000, v.integer("num_hidden_layers")), _patch(v), 2520, patch_bias=False,
         positions=2 * v.integer("position_embedding_size", default=10240), norm_weights=1,
         projections=(Projection("project", d, d_model, bias=False),),
     )  # fmt: skip
@@ -339,7 +336,7 @@ def _moonvit(v: Fields, d_model: int) -> Tower:
     )
     places = v.integer("init_pos_emb_height", default=64) * v.integer("init_pos_emb_width", default=64)
     return Tower(
-        "vision", d, (layer,) * min(1000, v.integer("vt_num_hidden_layers")), 3 * v.integer("patch_size") ** 2, places,
+        "vision", d, (layer,) * min(1000, v.integer("vt_num_hidden_layers")), _patch(v), places,
         patch_bias=v.find("patch_embed_proj_bias")[1] is not False, positions=places, norm_weights=1 if root else 2, norms_at_ends=1,
         projections=(Projection("merge", merged, merged, norm=d), Projection("project", merged, d_model)),
     )  # fmt: skip
@@ -356,7 +353,7 @@ def _llama4(v: Fields, d_model: int) -> Tower:
     v.find("pixel_shuffle_ratio")
     return Tower(
         "vision", d, (layer,) * min(1000, v.integer("num_hidden_layers", default=34)),
-        v.integer("num_channels", default=3) * patch**2, places, patch_bias=False, positions=places, norms_at_ends=2, vectors=1,
+        _patch(v, 14), places, patch_bias=False, positions=places, norms_at_ends=2, vectors=1,
         projections=(
             Projection("adapter", width, inner, bias=False), Projection("adapter out", inner, out, bias=False),
             Projection("project", v.integer("vision_output_dim", default=out), d_model, bias=False),

@@ -247,9 +247,9 @@ def _drawing(arch: Architecture) -> str:
 
 
 def _layers(stack: Sequence[Layer], title: str) -> list[str]:
-    kinds = Counter(stack).items()
+    kinds = Counter(stack)
     rows = [f"  -> {len(stack)} {title}"]
-    for layer, count in kinds:
+    for layer, count in kinds.items():
         mixer, part = _mixer_text(layer.mixer), _part_text(layer)
         before = "norm -> " if layer.norms in ("pre", "both", "sandwich") else ""
         after = {"post": " -> norm", "both": " -> norm"}.get(layer.norms, "")

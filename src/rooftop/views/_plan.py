@@ -5,7 +5,20 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rooftop.training import Answer, Curve, Estimate, Run
+from rooftop.training import (
+    Answer,
+    Comparison,
+    Curve,
+    Difference,
+    Estimate,
+    Optimum,
+    Reach,
+    Run,
+    described,
+    loss,
+    six_nd,
+)
+from rooftop.training._keep import Found
 from rooftop.units import format_bytes, format_count, format_seconds, format_usd
 from rooftop.views._terminal import bar, group, heading, lines, table
 
@@ -29,25 +42,38 @@ def answer_json(answer: Answer) -> dict[str, Any]:
         "searched": None,
         "assumptions": list(answer.assumptions),
     }
+    if answer.pareto is not None:
+        result["pareto"] = [found_json(f, question.seq) for f in answer.pareto]
     if answer.outcome is not None:
         result["searched"] = {"plans": answer.outcome.plans, "seconds": answer.outcome.seconds}
     return result
+
+
+def found_json(found: Found, seq: int) -> dict[str, Any]:
+    """One plan of the Pareto set: what it is, and the three numbers in which nothing beats it."""
+    plan = found.plan
+    tokens = plan.batch_sequences * seq
+    return {
+        "mesh": dict(plan.mesh),
+        "placement": [dict(f) for f in plan.factors],
+        "microbatches": plan.microbatches,
+        "microbatch_sequences": plan.sequences,
+        **asdict(plan.choices),
+        "batch_tokens": tokens,
+        "step_seconds": found.seconds_per_token * tokens,
+        "seconds_per_token": found.seconds_per_token,
+        "memory_bytes": found.memory_bytes,
+        "chips": plan.chips,
+    }
 
 
 def estimate_json(e: Estimate) -> dict[str, Any]:
     """One plan with its numbers."""
     bound_mfu, expected_mfu = e.mfu
     return {
-        "mesh": dict(e.plan.mesh),
-        "placement": [
-            {"network": d.network, "size": d.size, "factors": dict(f)}
-            for d, f in zip(e.problem.dimensions, e.plan.factors, strict=False)
-        ],
+        **described(e),
         "chips": e.plan.chips,
         "batch_tokens": e.batch_tokens,
-        "microbatches": e.plan.microbatches,
-        "microbatch_sequences": e.plan.sequences,
-        **asdict(e.plan.choices),
         "fits": e.fits,
         "step_seconds": {"bound": float(e.step.bound), "expected": float(e.step.expected)},
         "bottleneck": e.bottleneck,
@@ -72,9 +98,11 @@ def run_json(run: Run) -> dict[str, Any]:
         "tokens": run.tokens,
         "steps": run.steps,
         "flops": float(run.flops),
+        "flops_6nd": run.six_nd,
         "seconds": float(run.seconds),
         "chip_hours": float(run.chip_hours),
         "usd": None if run.usd is None else float(run.usd),
+        "tokens_per_usd": None if not run.usd else float(run.tokens / run.usd),
         "joules": float(run.joules),
         "goodput": None
         if run.goodput is None
@@ -83,6 +111,8 @@ def run_json(run: Run) -> dict[str, Any]:
             "checkpoint_interval_seconds": run.goodput.interval_seconds,
             "failures": run.goodput.failures,
             "seconds_between_failures": run.goodput.system_seconds,
+            "checkpoint_seconds": run.goodput.checkpoint_seconds,
+            "available_with_spares": list(run.goodput.available),
         },
     }
 
@@ -101,6 +131,8 @@ def answer_text(answer: Answer) -> RenderableType:
     parts.append(_memory(best))
     if answer.alternatives:
         parts.append(_runners_up(answer))
+    if answer.pareto is not None:
+        parts.append(_front(answer.pareto, best))
     parts.append(lines("Assumptions", answer.assumptions))
     if answer.outcome is not None and answer.outcome.plans > 1:
         o = answer.outcome
@@ -129,10 +161,18 @@ def _summary(answer: Answer) -> RenderableType:
         money = "" if r.usd is None else f", {format_usd(r.usd)}"
         rows.append(("run", f"{format_count(r.tokens)} tokens in {format_seconds(r.seconds)},"
                             f" {r.steps:,.0f} steps, {r.chip_hours:,.0f} chip-hours{money}, {r.joules / 3.6e9:,.0f} MWh"))  # fmt: skip
+        if r.usd:
+            rows.append(("per USD", f"{format_count(r.tokens / r.usd)} tokens"))
+        rows.append(("FLOPs", f"{r.flops:.3g}; 6ND gives {r.six_nd:.3g} ({r.six_nd / r.flops - 1:+.1%})"))
         if r.goodput is not None:
             g = r.goodput
             rows.append(("failures", f"goodput {g.fraction:.1%}: about {g.failures:,.0f} failures, one every"
-                         f" {format_seconds(g.system_seconds)}; a checkpoint every {format_seconds(g.interval_seconds)}"))  # fmt: skip
+                         f" {format_seconds(g.system_seconds)}; a checkpoint of {format_seconds(g.checkpoint_seconds)} every {format_seconds(g.interval_seconds)}"))  # fmt: skip
+            if g.available:
+                most = len(g.available) - 1
+                steps = sorted({0, most // 4, most // 2, most})
+                told = ", ".join(f"{n} {g.available[n]:.1%}" for n in steps)
+                rows.append(("spares", f"chips in reserve and the part of the time that enough chips work: {told}"))
     return table("", ("", ""), rows)
 
 
@@ -185,6 +225,28 @@ def _runners_up(answer: Answer) -> RenderableType:
     )  # fmt: skip
 
 
+#: Plans of the Pareto set that fit on a page.
+_SHOWN = 24
+
+
+def _front(front: tuple[Found, ...], best: Estimate) -> RenderableType:
+    """The Pareto set; of a long one, plans spread evenly over it."""
+    last = len(front) - 1
+    shown = front if last < _SHOWN else [front[round(i * last / (_SHOWN - 1))] for i in range(_SHOWN)]
+    rows = [
+        (f"{f.seconds_per_token / best.seconds_per_token:.3f}x", format_bytes(f.memory_bytes), f"{f.plan.chips:,}",
+         ", ".join(f"{a}={w}" for a, w in f.plan.mesh.items() if w > 1) or "one chip",
+         f"{f.plan.microbatches} x {f.plan.sequences}", ", ".join(str(v) for v in asdict(f.plan.choices).values()))
+        for f in shown
+    ]  # fmt: skip
+    names = ", ".join(asdict(best.plan.choices))
+    return table(
+        f"Pareto set: {len(front)} plans that no other beats in time, memory and chips at once",
+        (">time per token", ">memory", ">chips", "mesh", "microbatches", names), rows,
+        caption="" if len(shown) == len(front) else f"{len(shown)} of them, spread evenly; --json has all",
+    )  # fmt: skip
+
+
 def curve_json(curve: Curve) -> dict[str, Any]:
     """A strong-scaling curve."""
     return {
@@ -226,4 +288,146 @@ def curve_text(curve: Curve) -> RenderableType:
     return table(
         f"{curve.question.model.name}: the same batch on more chips",
         ("slice", ">chips", ">step", ">tokens", ">MFU", "bound by", "per chip", "best mesh"), rows, caption=note,
+    )  # fmt: skip
+
+
+def comparison_json(c: Comparison) -> dict[str, Any]:
+    """Two plans side by side; a is the plan of `--plan`, b that of `--versus`."""
+
+    def rows(differences: tuple[Difference, ...], unit: str) -> list[dict[str, Any]]:
+        return [{"name": d.name, f"a_{unit}": d.a, f"b_{unit}": d.b} for d in differences]
+
+    return {
+        "b": {"slice": c.b.problem.slice.name, **estimate_json(c.b)},
+        "changes": [{"name": name, "a": a, "b": b} for name, a, b in c.changes],
+        "time_parts": rows(c.time, "exposed_seconds"),
+        "memory_parts": rows(c.memory, "bytes"),
+        "chip_seconds_per_token_ratio": c.ratio,
+        "winner": c.winner,
+        "why": [{"name": name, "seconds": seconds} for seconds, name in c.why],
+    }
+
+
+def comparison_text(c: Comparison) -> RenderableType:
+    """Two plans side by side for a person."""
+    a, b = c.a, c.b
+    parts: list[RenderableType] = [heading(f"{a.problem.model.name}: {verdict(c)}")]
+    changes = [(name, _cell(x), _cell(y)) for name, x, y in c.changes]
+    parts.append(table("What differs in the plans", ("", "a", "b"), changes or [("nothing", "", "")]))
+    rows = [
+        ("step, expected", a.step.expected, b.step.expected, format_seconds),
+        ("step, bound", a.step.bound, b.step.bound, format_seconds),
+        ("tokens/s a chip", a.tokens_per_second_per_chip, b.tokens_per_second_per_chip, format_count),
+        ("memory a chip", a.step.memory_bytes, b.step.memory_bytes, format_bytes),
+    ]
+    facts = [(n, f(float(x)), f(float(y)), f"{float(y) / float(x) - 1:+.1%}") for n, x, y, f in rows]
+    facts.append(("MFU, expected", f"{a.mfu[1]:.1%}", f"{b.mfu[1]:.1%}", f"{100 * (b.mfu[1] - a.mfu[1]):+.1f} points"))
+    facts.append(("bound by", a.bottleneck, b.bottleneck, ""))
+    note = None if a.batch_tokens == b.batch_tokens else "the steps differ in their batch: the verdict is per token"
+    parts.append(table("The plans", ("", ">a", ">b", ">b - a"), facts, caption=note))
+    for title, differences, unit, least in (
+        ("Exposed time of a step", c.time, format_seconds, 5e-5),
+        ("Memory of a chip", c.memory, format_bytes, 1e6),
+    ):
+        shown = [
+            (d.name, unit(d.a), unit(d.b), f"{'-' if d.b < d.a else '+'}{unit(abs(d.b - d.a))}")
+            for d in differences
+            if abs(d.b - d.a) > least
+        ]
+        parts.append(
+            table(f"{title}: where they differ", ("part", ">a", ">b", ">b - a"), shown or [("nowhere", "", "", "")])
+        )
+    return group(*parts)
+
+
+def verdict(c: Comparison) -> str:
+    """Which plan wins and why, in a sentence."""
+    if c.a.fits != c.b.fits:
+        return f"{c.winner} wins: {'b' if c.winner == 'a' else 'a'} does not fit"
+    if c.winner == "equal":
+        return "both plans are equally fast"
+    loser, slower = ("b", c.ratio - 1) if c.winner == "a" else ("a", 1 / c.ratio - 1)
+    why = ", ".join(f"{name} +{format_seconds(seconds)}" for seconds, name in c.why) or "the sum of small differences"
+    return f"{c.winner} wins; {loser} takes {slower:.1%} more chip-time per token: {why}"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "; ".join(" x ".join(f"{a} {n}" for a, n in axes) or "unused" for axes in value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def reach_json(r: Reach) -> dict[str, Any]:
+    """Critical batches and largest useful degrees; null for an infinite number of tokens."""
+    return {
+        "tokens_per_chip": r.tokens_per_chip,
+        "critical_tokens_per_chip": [{"network": c.network, "bound": c.bound, "hidden": c.hidden} for c in r.batches],
+        "degrees": [
+            {
+                "axis": d.axis,
+                "ways": d.ways,
+                "largest_useful": d.useful,
+                "beyond": d.beyond,
+                "slower": d.slower,
+                "why": d.why,
+            }
+            for d in r.degrees
+        ],
+    }
+
+
+def reach_text(r: Reach) -> RenderableType:
+    """How far each axis goes, for a person."""
+
+    def tokens(value: float) -> str:
+        return "any" if value == 0 else "none" if value == float("inf") else format_count(value)
+
+    batches = table(
+        f"Tokens per chip in a step, here {format_count(r.tokens_per_chip)}; a network stops to matter from",
+        ("", ">below compute (bound)", ">hidden (expected)"),
+        [(c.network, tokens(c.bound), tokens(c.hidden)) for c in r.batches] or [("no network is used", "", "")],
+        caption="the mesh and the number of microbatches stay as they are",
+    )
+    degrees = table(
+        "The largest useful ways of each axis: the best plan with them is at most 5% slower",
+        ("axis", ">ways here", ">largest useful", "with the next ways"),
+        [
+            (d.axis, str(d.ways), str(d.useful), "the model or the slice allows no more" if d.beyond is None
+             else f"{d.beyond}: {d.why}" if d.slower == float("inf") else f"{d.beyond}: {d.slower:.0%} slower ({d.why})")
+            for d in r.degrees
+        ],
+    )  # fmt: skip
+    return group(batches, degrees)
+
+
+def laws_json(found: tuple[Optimum, ...], flops_per_token: float | None) -> dict[str, Any]:
+    """Compute-optimal training by each reading of the paper; exact FLOPs where the model is known."""
+    return {
+        "optima": [
+            {
+                "rule": o.rule,
+                "parameters": o.parameters,
+                "tokens": o.tokens,
+                "flops_6nd": six_nd(o.parameters, o.tokens),
+                "flops": None if flops_per_token is None else flops_per_token * o.tokens,
+                "loss": loss(o.parameters, o.tokens),
+            }
+            for o in found
+        ]
+    }
+
+
+def laws_text(title: str, found: tuple[Optimum, ...], flops_per_token: float | None) -> RenderableType:
+    """Compute-optimal training for a person."""
+    rows = [
+        (
+            o.rule, format_count(o.parameters), format_count(o.tokens), f"{float(six_nd(o.parameters, o.tokens)):.3g}",
+            "-" if flops_per_token is None else f"{flops_per_token * o.tokens:.3g}",
+            f"{float(loss(o.parameters, o.tokens)):.2f}",
+        )
+        for o in found
+    ]  # fmt: skip
+    return table(
+        title, ("", ">parameters", ">tokens", ">6ND", ">exact FLOPs", ">loss by approach 3"), rows,
+        caption="Hoffmann et al., 2022, for dense models on its own data",
     )  # fmt: skip

@@ -1,0 +1,61 @@
+"""rooftop scaling."""
+
+from __future__ import annotations
+
+import click
+
+from rooftop.cli._common import COUNT, DAYS, INTEGER, emit, json_option
+from rooftop.errors import InputError
+
+
+@click.command(
+    "scaling",
+    epilog="""\b
+Examples:
+  rooftop scaling llama-3-8b
+  rooftop scaling --flops 1e24
+  rooftop scaling --on h100:1024 --days 30 --mfu 0.4
+""",
+)
+@click.argument("model", required=False)
+@click.option("--flops", type=COUNT, help="A budget of training FLOPs.")
+@click.option("--on", "where", metavar="SLICE", help="A budget of chips ...")
+@click.option("--days", type=DAYS, help="... for so many days")
+@click.option("--mfu", type=float, help="... at this model FLOPs utilisation.")
+@click.option(
+    "--seq", type=INTEGER, default=4096, show_default=True, help="Tokens of a sequence, for exact FLOPs of MODEL."
+)
+@click.option("--precision", default="bf16", show_default=True, help="The dtype whose peak --mfu is of.")
+@json_option
+def command(
+    model: str | None, flops: float | None, where: str | None, days: float | None, mfu: float | None, seq: int,
+    precision: str, as_json: bool,
+) -> None:  # fmt: skip
+    """Compute-optimal training (Hoffmann et al., 2022): tokens for MODEL, or model and tokens for a budget of FLOPs."""
+    from rooftop.hardware import peak, slice_of
+    from rooftop.training import optimum_of, tokens_for
+    from rooftop.transformer import architecture, parameters, training_flops_per_token
+    from rooftop.views._plan import laws_json, laws_text
+
+    if sum(x is not None for x in (model, flops, where)) != 1:
+        raise InputError("give one of MODEL, --flops, or --on SLICE with --days and --mfu", field="model")
+    if (where is None) != (days is None) or (where is None) != (mfu is None):
+        raise InputError("--on, --days and --mfu make one budget; give all three", field="days")
+    exact = None
+    if model is not None:
+        arch = architecture(model)
+        found = tokens_for(float(parameters(arch).active))
+        exact = training_flops_per_token(arch, seq)
+        title = f"{arch.name}, by its {parameters(arch).active / 1e9:.2f}B parameters that a token meets"
+    else:
+        if where is not None and days is not None and mfu is not None:
+            there = slice_of(where)
+            if not 0 < mfu <= 1:
+                raise InputError(f"mfu={mfu:g} is not a utilisation; give a number above 0, at most 1", field="mfu")
+            flops = days * there.chips * peak(there.chip, precision) * mfu
+            title = f"{there.name} for {days / 86400:g} days at an MFU of {mfu:.0%}: {flops:.3g} FLOPs"
+        else:
+            assert flops is not None
+            title = f"{flops:.3g} FLOPs"
+        found = optimum_of(flops)
+    emit(laws_json(found, exact), lambda: laws_text(title, found, exact), as_json)

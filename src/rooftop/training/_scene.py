@@ -1,0 +1,247 @@
+"""Many plans of one problem as columns of numbers, through the formulas of one plan.
+
+A row is a mesh with a microbatching. Its local work and its memory do not depend on where the mesh lies; its seconds need links:
+those of a placement, or, for a lower bound, the best that groups of so many chips could have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooftop.arrays import Size
+from rooftop.costing import BATCH, MESH_AXES, PLACEMENT_ORDER, Links, Rates, batch_groups, narrowed, outer_axes
+from rooftop.formula import total
+from rooftop.roofline import Group, Placement, group
+from rooftop.training._choices import Choices
+from rooftop.training._estimate import Local, Moved, local, moved
+from rooftop.training._plan import Plan, Problem, environment
+from rooftop.training._space import Batch, Limits, microbatchings
+from rooftop.training._step import Evaluated, memory_of, states_of, step
+from rooftop.training._structure import Compiled, structure
+
+Array = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+Values = Mapping[str, list[Any]]
+
+
+class Scene:
+    """Everything about a problem that does not depend on the plan."""
+
+    def __init__(self, problem: Problem, limits: Limits) -> None:
+        self.problem, self.limits, self.choices = problem, limits, limits.choices
+        self.structures = {c: structure(problem.model, problem.seq, c, problem.recipe) for c in limits.layouts}
+        self.any = next(iter(self.structures.values()))
+        self.groups = tuple(sorted({axes for s in self.structures.values() for axes in s.groups}))
+        self.rates = problem.rates
+        self.batch = Batch.within(
+            problem.batch_tokens / problem.seq, problem.batch_within, problem.max_batch_tokens / problem.seq
+        )
+        self.capacity = np.inf if limits.ignore_memory else problem.capacity
+
+    def under(self, layout: Choices) -> list[Choices]:
+        """The combinations of one layout."""
+        return [c for c in self.choices if c.layout == layout]
+
+    @staticmethod
+    def columns(meshes: IntArray, sequences: Array) -> dict[str, NDArray[Any]]:
+        """What everything else follows from: ways by mesh axis, and sequences in a microbatch."""
+        return {**{a: meshes[:, i] for i, a in enumerate(MESH_AXES)}, "sequences": sequences}
+
+    def environment(self, meshes: IntArray, sequences: Array) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Sizes of array axes and of inner mesh axes; one row a mesh."""
+        ways = {axis: meshes[:, i].astype(np.float64) for i, axis in enumerate(MESH_AXES)}
+        return environment(ways, sequences, self.any.kv_heads, self.any.axes)
+
+    def placement(self, factors: IntArray) -> Placement:
+        """Placements as the network room has them; factors: [n, dimensions, mesh axes]."""
+        each = tuple({a: factors[:, d, i] for i, a in enumerate(MESH_AXES)} for d in range(factors.shape[1]))
+        return Placement(self.problem.dimensions, each, PLACEMENT_ORDER)
+
+    def links(self, factors: IntArray, inner: Mapping[str, Any]) -> Mapping[tuple[str, ...], Group]:
+        """What groups can do at placements, as calibrated; one row a placement."""
+        placed = self.placement(factors)
+        outer = {axes: outer_axes(axes) for axes in self.groups}
+        whole = {axes: group(placed, axes, self.problem.calibration) for axes in set(outer.values())}
+        return {axes: narrowed(whole[outer[axes]], axes, inner) for axes in self.groups}
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Rows with links: `row` of the rows, and what groups can do there. wanted: by choices, which of the pairs to time."""
+
+    row: IntArray
+    links: Mapping[tuple[str, ...], Group]
+    wanted: Mapping[Choices, IntArray]
+
+
+class Rows:
+    """Meshes with all their microbatchings. `of`: the mesh of each row; rows of one mesh are neighbours."""
+
+    def __init__(self, scene: Scene, meshes: IntArray) -> None:
+        self.scene, self.meshes = scene, meshes
+        groups = batch_groups(dict(zip(MESH_AXES, meshes.T, strict=True)))
+        self.of, self.microbatches, self.sequences = microbatchings(groups, scene.batch, scene.limits.microbatches)
+        self.chips = meshes.prod(axis=1)[self.of]
+        self.tokens = self.microbatches * self.sequences * groups[self.of] * scene.problem.seq
+        self.axes, self.inner = scene.environment(meshes[self.of], self.sequences)
+        self.stages = self.inner["pipeline"]
+        self._columns = scene.columns(meshes[self.of], self.sequences)
+        self._works: dict[object, Local] = {}
+        self._values: dict[Choices, Values] = {}
+        self._sizes: dict[object, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self.of)
+
+    def values(self, layout: Choices) -> Values:
+        """The sizes of every program that cross the network or take memory."""
+        if layout not in self._values:
+            programs = self.scene.structures[layout].programs
+            self._values[layout] = {c.name: self._evaluate(c, c.moving | c.held) for c in programs}
+        return self._values[layout]
+
+    def _evaluate(self, compiled: Compiled, only: frozenset[int]) -> list[Any]:
+        """Sizes of a program, each computed once for all layouts and programs that have it."""
+        own = tuple(compiled.own.items())
+        result: list[Any] = [0.0] * len(compiled.sizes)
+        for i in only:
+            key = compiled.sizes[i], own
+            if key not in self._sizes:
+                self._sizes[key] = compiled.sizes[i]({**self.axes, **compiled.own}, self.inner)
+            result[i] = self._sizes[key]
+        return result
+
+    def memory(self, chosen: Choices) -> Array:
+        """Bytes per chip."""
+        layout = chosen.layout
+        parts = memory_of(
+            self.scene.structures[layout], self.values(layout), chosen.remat, self.microbatches, self.stages
+        )
+        return np.broadcast_to(total(parts.values()), len(self))
+
+    def seconds(self, layout: Choices, pairs: Pairs) -> dict[Choices, Array]:
+        """Expected seconds per token of the pairs wanted, for all choices that have this layout."""
+        scene, calibration = self.scene, self.scene.problem.calibration
+        compiled, values = scene.structures[layout], self.values(layout)
+        states = states_of(compiled, values, self.stages)
+        links: Links = {axes: (g, g) for axes, g in pairs.links.items()}
+        of_pairs = _Pick(pairs.row)
+        moving = {c.name: of_pairs.some(values[c.name], c.moving) for c in compiled.programs}
+        transfers = {c.name: moved(c, moving[c.name], links, detail=False) for c in compiled.programs}
+        works = {c.name: self._work(c) for c in compiled.programs}
+        result = {}
+        for chosen, some in pairs.wanted.items():
+            row, pick = pairs.row[some], _Pick(some)
+            of_rows = _Pick(row)
+            evaluated = Evaluated(
+                compiled,
+                {c.name: pick.some(moving[c.name], c.moving_late) for c in compiled.programs},
+                {name: work.take(of_rows) for name, work in works.items()},
+                {name: _picked(each, pick) for name, each in transfers.items()},
+            )
+            late = {axes: pick.group(links[axes][0]) for axes in compiled.late}
+            seconds = step(
+                evaluated, scene.rates, {a: (g, g) for a, g in late.items()}, calibration.overlap,
+                calibration.step_overhead, chosen.remat, self.microbatches[row], self.stages[row], {},
+                {name: of_rows(bytes) for name, bytes in states.items()}, detail=False,
+            ).expected  # fmt: skip
+            result[chosen] = np.broadcast_to(seconds, len(row)) / self.tokens[row]
+        return result
+
+    def plan(self, row: int, chosen: Choices, factors: IntArray | None = None) -> Plan:
+        """The plan of a row, at a placement [dimensions, mesh axes]."""
+        mesh = self.meshes[self.of[row]]
+        placed = () if factors is None else factors
+        return Plan(
+            mesh={a: int(mesh[i]) for i, a in enumerate(MESH_AXES)},
+            factors=tuple({a: int(each[i]) for i, a in enumerate(MESH_AXES) if each[i] > 1} for each in placed),
+            microbatches=int(self.microbatches[row]),
+            sequences=int(self.sequences[row]),
+            choices=chosen,
+        )
+
+    def _work(self, compiled: Compiled) -> Local:
+        """Local work of a program, computed once for rows that it cannot tell apart and for layouts that share it."""
+        key = compiled.works, tuple(compiled.sizes[i] for i in sorted(compiled.computing))
+        if key not in self._works:
+            self._works[key] = local_of(compiled, self.axes, self.inner, self._columns, self.scene.rates)
+        return self._works[key]
+
+
+def local_of(
+    compiled: Compiled,
+    axes: Mapping[str, Any],
+    inner: Mapping[str, Any],
+    columns: Mapping[str, NDArray[Any]],
+    rates: Rates,
+) -> Local:
+    """Local work of a program, computed once for all rows that it cannot tell apart.
+
+    columns: ways by mesh axis and `sequences`, from which axes and inner follow.
+    """
+    names = _depends(compiled.sizes[i] for i in compiled.computing)
+    first, which = _distinct([columns[n] for n in names], len(columns["sequences"]))
+    some = _Pick(first)
+    known, mesh = ({n: some(v) for n, v in table.items()} for table in (axes, inner))
+    return local(compiled, compiled.evaluate(known, mesh, compiled.computing), rates).take(_Pick(which))
+
+
+class _Pick:
+    """Selects rows of whatever has them."""
+
+    def __init__(self, rows: IntArray) -> None:
+        self.rows = rows
+
+    def __call__(self, value: Any) -> Any:
+        return value[self.rows] if isinstance(value, np.ndarray) and value.ndim else value
+
+    def some(self, values: Sequence[Any], used: frozenset[int]) -> list[Any]:
+        """The values at the indices used, zero elsewhere."""
+        return [self(v) if i in used else 0.0 for i, v in enumerate(values)]
+
+    def group(self, whole: Group) -> Group:
+        """What groups can do, of some rows."""
+        return replace(whole, **{name: self(getattr(whole, name)) for name in GROUP_FIELDS})
+
+
+#: What the seconds of a collective depend on.
+GROUP_FIELDS = (
+    "gather_rate", "all_reduce_rate", "all_to_all_rate", "permute_rate", "gather_latency", "all_reduce_latency",
+    "permute_latency",
+)  # fmt: skip
+
+
+def _picked(each: Moved, pick: _Pick) -> Moved:
+    """Transfers of some rows."""
+    critical, ring, prefetch = (
+        {name: pick(seconds) for name, seconds in table.items()} for table in (each.critical, each.ring, each.prefetch)
+    )
+    return Moved(critical, ring, prefetch, {}, {})
+
+
+def _depends(sizes: Iterable[Size]) -> list[str]:
+    """Mesh axes, and `sequences`, on which the values of sizes depend: B counts sequences of all groups."""
+    names: set[str] = set()
+    for size in sizes:
+        powers = dict(size.mesh)
+        batch = dict(size.axes).get("B", 0)
+        for axis in BATCH if batch else ():
+            powers[axis] = powers.get(axis, 0) + batch
+        names |= {outer_axes((axis,))[0] for axis, power in powers.items() if power}
+        names |= {"sequences"} if batch else set()
+    return sorted(names)
+
+
+def _distinct(columns: Sequence[NDArray[Any]], rows: int) -> tuple[IntArray, IntArray]:
+    """(a row for each combination of values that occurs, the combination of each row)."""
+    code = np.zeros(rows, dtype=np.int64)
+    for column in columns:
+        values, which = np.unique(column, return_inverse=True)
+        code = code * len(values) + np.ravel(which)
+    _, first, which = np.unique(code, return_index=True, return_inverse=True)
+    return first, np.ravel(which)
