@@ -495,6 +495,7 @@ def test_a_broken_config_is_read_or_refused_in_one_line(path, data):
         ({"quant_method": "awq", "bits": 4, "group_size": 128}, 4 + 20 / 128),
         ({"quant_method": "gptq", "bits": 8, "group_size": -1}, 8),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 4.5),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True}, 4.127),
         ({"quant_method": "bitsandbytes", "load_in_8bit": True}, 8),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, 4.5),
     ],
@@ -503,8 +504,8 @@ def test_a_broken_config_is_read_or_refused_in_one_line(path, data):
 def test_quantised_weights(quantization, bits):
     model = from_config(moe(quantization_config=quantization), name="m")
     count, stored = parameters(model).parts, weight_bytes(model)
-    assert stored["experts"] == pytest.approx(count["experts"] * bits / 8)
-    assert stored["attention"] == pytest.approx(count["attention"] * bits / 8)
+    assert stored["experts"] == pytest.approx(count["experts"] * bits / 8, rel=1e-4)
+    assert stored["attention"] == pytest.approx(count["attention"] * bits / 8, rel=1e-4)
     for part in ("embedding", "head", "norm", "router"):
         assert stored[part] == 2 * count[part]
 
@@ -578,3 +579,23 @@ def test_a_model_is_drawn(name, capsys):
     assert "Assumptions" in text
     assert run(["model", name, "llama-3-8b"]) == 0
     assert "Side by side" in capsys.readouterr().out
+
+
+def test_a_model_that_is_read_by_guess_warns(tmp_path, capsys):
+    """The warning names what was read and what was left aside, on stderr, so that --json stays one document."""
+    fields = {"hidden_act": "silu", "initializer_range": 0.02, "model_type": "zorg"}
+    shape = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 128,
+        "vocab_size": 96,
+    }
+    path = tmp_path / "zorg.json"
+    path.write_text(json.dumps(fields | shape))
+    assert run(["model", str(path), "--json"]) == 0
+    printed = capsys.readouterr()
+    json.loads(printed.out)
+    assert "rooftop: warning: zorg: the family 'zorg' is not known and is read like llama from" in printed.err
+    assert "intermediate_size" in printed.err
+    assert "ignored: initializer_range" in printed.err

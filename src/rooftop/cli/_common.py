@@ -15,6 +15,8 @@ from rooftop.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from rooftop.transformer import Architecture
+
     ParamType = click.ParamType[Any]
 else:  # generic only since click 8.4
     ParamType = click.ParamType
@@ -72,6 +74,16 @@ def json_option(function: F) -> F:
 def _keep_html(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None:
         ctx.meta[_HTML] = value
+
+
+def model_named(name: str) -> Architecture:
+    """The model that a user means; a warning on stderr where its family is a guess."""
+    from rooftop.transformer import architecture
+
+    found = architecture(name)
+    if found.warning:
+        click.echo(f"rooftop: warning: {found.warning}", err=True)
+    return found
 
 
 def refuse_given(*options: str, why: str) -> None:

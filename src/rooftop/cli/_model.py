@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rooftop.cli._common import INTEGER, emit, json_option
+from rooftop.cli._common import INTEGER, emit, json_option, model_named
 from rooftop.errors import InputError
 
 
@@ -44,7 +44,7 @@ def command(names: tuple[str, ...], seq: int, as_json: bool) -> None:
         raise InputError(f"--seq: {seq} is not a sequence length; give 1 to 100M tokens", field="seq")
     if len(names) > 12:
         raise InputError(f"{len(names)} models do not fit side by side; give at most 12", field="model")
-    found = [architecture(name) for name in names]
+    found = [model_named(name) for name in names]
     if len(found) == 1:
         emit(model_json(found[0], seq), lambda: model_text(found[0], seq), as_json)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rooftop.cli._common import COUNT, DAYS, INTEGER, emit, json_option
+from rooftop.cli._common import COUNT, DAYS, INTEGER, emit, json_option, model_named
 from rooftop.errors import InputError
 
 
@@ -34,7 +34,7 @@ def command(
     """Compute-optimal training (Hoffmann et al., 2022): tokens for MODEL, or model and tokens for a budget of FLOPs."""
     from rooftop.hardware import peak, slice_of
     from rooftop.training import optimum_of, tokens_for
-    from rooftop.transformer import architecture, parameters, training_flops_per_token
+    from rooftop.transformer import parameters, training_flops_per_token
     from rooftop.views._plan import laws_json, laws_text
 
     if sum(x is not None for x in (model, flops, where)) != 1:
@@ -43,7 +43,7 @@ def command(
         raise InputError("--on, --days and --mfu make one budget; give all three", field="days")
     exact = None
     if model is not None:
-        arch = architecture(model)
+        arch = model_named(model)
         found = tokens_for(float(parameters(arch).active))
         exact = training_flops_per_token(arch, seq)
         title = f"{arch.name}, by its {parameters(arch).active / 1e9:.2f}B parameters that a token meets"

@@ -6,7 +6,18 @@ from typing import Any
 
 import click
 
-from rooftop.cli._common import COUNT, INTEGER, SECONDS, SIZES, USD, USD_PER_HOUR, emit, explain_options, json_option
+from rooftop.cli._common import (
+    COUNT,
+    INTEGER,
+    SECONDS,
+    SIZES,
+    USD,
+    USD_PER_HOUR,
+    emit,
+    explain_options,
+    json_option,
+    model_named,
+)
 from rooftop.errors import InputError
 
 
@@ -96,7 +107,6 @@ def command(
     from rooftop import inference
     from rooftop.hardware import slice_of
     from rooftop.inference._layouts import CACHES, EXPERTS, WEIGHTS
-    from rooftop.transformer import architecture
     from rooftop.units import parse_integer
     from rooftop.views._explain import explanation_json, explanation_text
     from rooftop.views._serve import pools_json, pools_text, serving_json, serving_text
@@ -104,9 +114,9 @@ def command(
     if batches is not None and len(batches) > 1000:
         raise InputError("--batch is a short list such as 1,8,64", field="batch")
     question = inference.Question(
-        architecture(model), slice_of(where),
+        model_named(model), slice_of(where),
         batches=tuple(parse_integer(b, "batch") for b in batches.split(",")) if batches else (),
-        draft=architecture(draft) if draft not in (None, "mtp") else draft,
+        draft=model_named(draft) if draft not in (None, "mtp") else draft,
         draft_tokens=draft_tokens or (1 if draft == "mtp" else 0), acceptance=acceptance if draft else 0.0, **options,
     )  # fmt: skip
     limits = inference.Limits(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rooftop.cli._common import BYTES, INTEGER, SECONDS, SIZES, USD_PER_HOUR, emit, json_option
+from rooftop.cli._common import BYTES, INTEGER, SECONDS, SIZES, USD_PER_HOUR, emit, json_option, model_named
 from rooftop.errors import InputError
 
 if TYPE_CHECKING:
@@ -169,11 +169,10 @@ def _replica(
     if model is None or where is None:
         raise InputError("nothing to simulate; give MODEL --on SLICE, or --step-model FILE", field="model")
     from rooftop.hardware import slice_of
-    from rooftop.transformer import architecture
 
     prompt, output = simulation.mean_lengths(work, seed)
     return simulation.modelled(
-        architecture(model), slice_of(where), scheduling, prompt=prompt, output=output, price=options["price"], **given
+        model_named(model), slice_of(where), scheduling, prompt=prompt, output=output, price=options["price"], **given
     )
 
 

@@ -18,6 +18,7 @@ from rooftop.cli._common import (
     emit,
     explain_options,
     json_option,
+    model_named,
     refuse_given,
 )
 
@@ -155,7 +156,7 @@ def question_of(
     """The question that the options ask."""
     from rooftop.hardware import slice_of
     from rooftop.training import Failures, Question, chinchilla_tokens, failure_rate
-    from rooftop.transformer import architecture, with_capacity
+    from rooftop.transformer import with_capacity
 
     rate = None
     if failures is None:
@@ -172,7 +173,7 @@ def question_of(
         rate = Failures(
             hours, checkpoint_seconds, restart_seconds, checkpoint_every, source, checkpoint_bandwidth, spares, repair
         )
-    arch = architecture(model)
+    arch = model_named(model)
     if capacity_factor is not None:
         arch = with_capacity(arch, capacity_factor)
     length = chinchilla_tokens(arch) if isinstance(tokens, str) else tokens

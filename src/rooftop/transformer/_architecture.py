@@ -52,6 +52,7 @@ class Architecture:
     published_active: float = 0
     aliases: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    warning: str = ""
 
     def __post_init__(self) -> None:
         for name, value in (("d_model", self.d_model), ("vocab", self.vocab)):

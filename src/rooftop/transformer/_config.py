@@ -88,12 +88,13 @@ def from_config(data: Mapping[str, Any], *, name: str, where: str = "config", **
     label, bits = formats(f, len(fields["stack"]))
     fields["towers"] = towers(outer, family, fields["d_model"])
     notes = _account(outer, f, kind, family, exact=read is not None, where=where)
+    warning = "" if read else f"{name}: {notes[-1]}"
     if label:
         notes.append(f"weights are stored as {label}")
     elif any(word in name.upper() for word in ("FP8", "FP4", "AWQ", "GPTQ", "INT4", "INT8")):
         notes.append("the name says that weights are quantised, the config does not say how: they are counted in bf16")
     return Architecture(
-        name=name, family=family, source=known.pop("source", where), quantization=label, formats=bits,
+        name=name, family=family, warning=warning, source=known.pop("source", where), quantization=label, formats=bits,
         notes=tuple(f"{name}: {note}" for note in dict.fromkeys(notes)), **fields, **known,
     )  # fmt: skip
 
@@ -127,11 +128,16 @@ def _account(outer: Fields, f: Fields, kind: str, family: str, *, exact: bool, w
         if unknown:
             raise InputError(
                 f"{where}: the family {kind[:40]!r}{names} is not known, and neither is what"
-                f" {', '.join(u[:40] for u in unknown[:4])} change; families read exactly are {', '.join(families())[:300]}, ...",
+                f" its fields change: {', '.join(u[:40] for u in unknown[:4])}; give a model of one of the families that"
+                " docs/reference/models lists, or numbers",
                 field="model_type",
             )
         used = ", ".join(sorted(k for k in f.data if k in f.used))
-        notes.append(f"the family {kind[:40]!r}{names} is not known and is read like llama from {used[:600]}")
+        ignored = ", ".join(sorted(both.keys() - f.used - outer.used - {"model_type"}))
+        notes.append(
+            f"the family {kind[:40]!r}{names} is not known and is read like llama from {used[:600]};"
+            f" ignored: {ignored[:600] or 'nothing'}"
+        )
     elif unknown:
         notes.append(f"fields not used: {', '.join(u[:40] for u in unknown[:12])}")
     return notes

@@ -80,11 +80,11 @@ def _bits(q: Fields, config: Mapping[str, Any], method: str) -> tuple[str, dict[
         # a 16-bit scale and a zero point of the same width for each group
         return f"{method} int{width}", {"": width + ((16 + width) / group if group > 0 else 0)}
     if method == "bitsandbytes":
-        return (
-            ("bitsandbytes 4 bit", {"": 4 + 32 / 64})
-            if config.get("load_in_4bit")
-            else ("bitsandbytes int8", {"": 8.0})
-        )
+        if not config.get("load_in_4bit"):
+            return "bitsandbytes int8", {"": 8.0}
+        # QLoRA (Dettmers et al. 2023, section 3): an f32 scale for 64 weights; double: 8-bit scales, an f32 for 256 of them
+        scale = 8 / 64 + 32 / (64 * 256) if config.get("bnb_4bit_use_double_quant") else 32 / 64
+        return "bitsandbytes 4 bit", {"": 4 + scale}
     if method in ("modelopt", "compressed-tensors", "nvfp4") or algorithm:
         return _groups(q, config, method, algorithm)
     raise InputError(
