@@ -199,6 +199,17 @@ def test_the_rate_found_is_where_theory_has_it():
         find_rate(replace(setup, slo=Slo(ttft=0.5)), workload("poisson:rate=1,requests=50,input=1000,output=1"))
 
 
+@pytest.mark.parametrize(("load", "overloaded"), [(0.5, False), (0.8, False), (2.0, True)])
+def test_overload_is_said_where_the_queue_grows(load, overloaded):
+    """A batch of one whose requests take 1.01 s each."""
+    replica = Replica(LinearSteps(overhead=1.0, per_token=1e-3), 100_000)
+    work = workload(f"constant:rate={load / 1.01},requests=400,input=10,output=1")
+    outcome = simulate(Setup(replica, Scheduling(max_batch=1)), work)
+    assert outcome.overloaded is overloaded
+    if overloaded:  # half of all are served while they come
+        assert outcome.backlog == pytest.approx(0.5, abs=0.02)
+
+
 def test_quantiles_from_bins_are_within_a_thousandth(monkeypatch):
     values = np.random.default_rng(0).lognormal(-3, 2, 50_000)
     exact, binned = Distribution(), Distribution()

@@ -48,7 +48,7 @@ class Record:
     def __init__(self, slo: Slo, sink: Sink | None) -> None:
         self.ttft, self.tpot, self.e2e, self.queue = (Distribution() for _ in range(4))
         self.requests = self.good = self.input_tokens = self.output_tokens = self.cached_tokens = 0
-        self.first_arrival = np.inf
+        self.first_arrival, self.last_arrival = np.inf, -np.inf
         self.last_finish = 0.0
         self._slo = slo
         self._sink = sink
@@ -91,6 +91,7 @@ class Record:
         self.output_tokens += int(table["output_tokens"].sum())
         self.cached_tokens += int(table["cached_tokens"].sum())
         self.first_arrival = min(self.first_arrival, float(arrival.min()))
+        self.last_arrival = max(self.last_arrival, float(arrival.max()))
         self.last_finish = max(self.last_finish, float(finish.max()))
         if self._sink is not None:
             self._sink.write(table)

@@ -78,6 +78,21 @@ class Outcome:
         return self.busy_seconds / self.replica_seconds
 
     @property
+    def backlog(self) -> float:
+        """The part of all requests that waits when the last one comes; 0 where all come at once, as nothing can be made of it."""
+        if self.record.last_arrival <= self.record.first_arrival:
+            return 0.0
+        waiting = self.timeline.series(self.record.last_finish)["waiting"]
+        return (
+            waiting[min(int(self.record.last_arrival / self.timeline.width), len(waiting) - 1)] / self.record.requests
+        )
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether requests came faster than they were served: latencies then tell how long the workload is, not the engine."""
+        return self.backlog > 0.1 and self.record.requests >= 100
+
+    @property
     def kv_occupancy(self) -> float:
         """The mean part of the KV blocks that was taken, over the time of all replicas."""
         return self.timeline.total("blocks") / self.block_seconds

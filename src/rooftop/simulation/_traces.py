@@ -22,8 +22,16 @@ _MOST_SECONDS = 1e10
 #: Meaning -> columns that have it, in any case of letters, each with the factor that makes seconds of arrivals.
 _COLUMNS: dict[str, tuple[str, ...]] = {
     "arrival": ("arrival", "arrival_seconds", "arrived_at", "timestamp"),
-    "input": ("input_tokens", "contexttokens", "input_length", "num_prefill_tokens"),
-    "output": ("output_tokens", "generatedtokens", "output_length", "num_decode_tokens"),
+    "input": (
+        "input_tokens",
+        "contexttokens",
+        "input_length",
+        "num_prefill_tokens",
+        "prompt_tokens",
+        "input",
+        "prompt",
+    ),
+    "output": ("output_tokens", "generatedtokens", "output_length", "num_decode_tokens", "completion_tokens", "output"),
     "prefix_id": ("prefix_id",),
     "prefix_tokens": ("prefix_tokens",),
     "hash_ids": ("hash_ids",),

@@ -72,6 +72,7 @@ def outcome_json(outcomes: Sequence[Outcome], rate: Rate | None) -> dict[str, An
         "input_tokens": first.record.input_tokens,
         "output_tokens": first.record.output_tokens,
         "cached_tokens": first.record.cached_tokens,
+        "overloaded": first.overloaded,
         "preemptions": first.preemptions,
         "steps": first.steps,
         "span_seconds": first.span,
@@ -133,6 +134,14 @@ def outcome_text(outcomes: Sequence[Outcome], rate: Rate | None) -> RenderableTy
         ("served", f"{record.requests:,} requests in {format_seconds(first.span)}: {first.requests_per_second:,.3g} requests/s, "
                    f"{first.tokens_per_second:,.0f} tokens/s"),
     ]  # fmt: skip
+    if first.overloaded:
+        rows.append(
+            (
+                "overloaded",
+                f"requests come faster than they are served: {first.backlog:.0%} of all still wait when the last "
+                "one comes, and latencies grow with the length of the workload; --find-rate finds the load that is met",
+            )
+        )
     if setup.slo:
         limits = ", ".join(
             f"{n.upper()} {format_seconds(v)}"
