@@ -307,7 +307,7 @@ def test_a_batch_that_does_not_fit_is_shown(capsys):
     assert [p["fits"] for p in answer["points"]] == [True, False]
     assert answer["best"]["batch"] == 8
     assert len(answer["frontier"]) == 1
-    assert run(["serve", "llama-3-8b", "--on", "b200", "--usd", "1"]) == 2
+    assert run(["serve", "llama-3-8b", "--on", "h800", "--usd", "1"]) == 2
     assert "price" in capsys.readouterr().err
 
 

@@ -83,7 +83,7 @@ def test_budgets_and_deadlines_that_cannot_be_met() -> None:
     with pytest.raises(InputError, match="--tokens"):
         fewest(Question(architecture("llama-3-8b"), slice_of("h100")), Wish(usd=10))
     with pytest.raises(InputError, match="--price"):
-        fewest(Question(architecture("llama-3-8b"), slice_of("h200"), tokens=1e12), Wish(usd=10))
+        fewest(Question(architecture("llama-3-8b"), slice_of("h800"), tokens=1e12), Wish(usd=10))
     with pytest.raises(NoAnswer, match="h100:16 takes"):
         fewest(
             Question(architecture("llama-3-8b"), slice_of("h100:16"), batch=1e6, tokens=1e12),
