@@ -1,11 +1,30 @@
-"""What must be set before JAX is imported anywhere: eight simulated devices on the CPU, compiled quickly. Also the width of output."""
+"""What must be set before JAX is imported anywhere: eight simulated devices on the CPU, compiled quickly. Also the width of output.
+
+And what several files of tests share.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
 
 _FLAGS = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS}".strip()
 os.environ["COLUMNS"] = "110"  # what the docs show; a worker of pytest-xdist inherits the width of a terminal
+
+
+@pytest.fixture
+def unpriced(tmp_path: Path) -> str:
+    """The path of a chip file: an H100 without a price, whatever the catalogue comes to know."""
+    text = (files("rooftop.hardware") / "data" / "h100.toml").read_text(encoding="utf-8")
+    cut, tables = re.subn(r"^\[price\]\n(?:[^\[\n].*\n|\n)*", "", text, flags=re.MULTILINE)
+    assert tables == 1
+    path = tmp_path / "unpriced.toml"
+    path.write_text(cut, encoding="utf-8")
+    return str(path)
