@@ -23,7 +23,7 @@ COMMANDS = {
     "serve": "Latency, throughput, memory and cost of serving a model; the best within limits.",
     "simulate": "Serving a workload, request by request: latencies, goodput, use, cost.",
     "scaling": "Compute-optimal tokens for a model, model and tokens for a budget.",
-    "validate": "Predictions beside published training runs, and their errors.",
+    "validate": "Predictions beside published runs, and their errors.",
     "model": "Parameters, FLOPs, KV cache and activations of a model.",
     "chip": "What is known of a chip, with sources.",
     "slice": "Chips, hosts, networks and totals of a slice.",

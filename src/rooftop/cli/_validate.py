@@ -15,38 +15,52 @@ from rooftop.errors import InputError
     epilog="""\b
 Examples:
   rooftop validate --source seqpar --rows
-  rooftop validate --chip h100 --json
-  rooftop validate --file mine.csv
+  rooftop validate --table serving --sample 100
+  rooftop validate mine.csv --json
 """,
 )
+@click.argument("file", metavar="[ROWS.csv]", type=click.Path(path_type=Path), required=False)
 @click.option(
-    "--file", type=click.Path(path_type=Path), help="A CSV file of measurements instead of those in the package."
+    "--table", type=click.Choice(["training", "inference", "serving"]), help="Only this table of the package. [training]"
 )
 @click.option("--source", help="Only rows whose id or source contains this text.")
 @click.option("--chip", help="Only rows of chips whose name contains this text.")
+@click.option("--sample", type=click.IntRange(1), metavar="N", help="Only so many rows, evenly spread over the table.")
+@click.option("--by", type=click.Choice(["kind", "source", "hardware", "model"]), default="kind", help="Also errors by.")
 @click.option("--rows", is_flag=True, help="Show every row.")
 @json_option
-def command(file: Path | None, source: str | None, chip: str | None, rows: bool, as_json: bool) -> int:
-    """Predictions of published training runs, each of the plan as published, beside what was measured.
+def command(
+    file: Path | None, table: str | None, source: str | None, chip: str | None, sample: int | None, by: str, rows: bool,
+    as_json: bool,
+) -> int:  # fmt: skip
+    """Predictions of published runs, each of the plan as published, beside what was measured.
 
-    Exits with 1 where a measurement is faster than its bound.
+    ROWS.csv holds measurements of your own, with the columns of the tables in the package: training steps (chips, mesh, global_batch,
+    seq, precision, step_seconds), throughput at maximum load (input_tokens, output_tokens,
+    output_tokens_per_second_per_chip), or times under load (isl, osl, batch_size, tp_size, silicon_ttft_ms,
+    silicon_tpot_ms). Rows that cannot be predicted say why. Exits with 1 where a measurement is faster than its bound.
     """
     from rooftop.measure import published, read_rows, validate
     from rooftop.views._progress import progress_bar
     from rooftop.views._validate import validation_json, validation_text
 
+    if file is not None and table is not None:
+        raise InputError("--table chooses a table of the package; leave it out with a file", field="table")
     found = [
         row
-        for row in (published() if file is None else read_rows(file))
-        if (source is None or source in row.id or source in row.source) and (chip is None or chip in row.chip)
+        for row in (published(table or "training") if file is None else read_rows(file))
+        if (source is None or any(source in row.text(c) for c in ("id", "source", "silicon_data_source")))
+        and (chip is None or any(chip in row.text(c) for c in ("chip", "system")))
     ]
     if not found:
         raise InputError(
             "no row is of that source and chip; see rooftop validate --rows for all of them", field="source"
         )
+    if sample is not None and sample < len(found):
+        found = [found[i * len(found) // sample] for i in range(sample)]
     with progress_bar("predicting", quiet=as_json) as advance:
         result = validate(found, progress=advance)
-    if not result.predictions:
-        raise InputError(f"none of the {len(found)} rows can be predicted: {result.skipped[0].reason}", field="source")
-    emit(validation_json(result), lambda: validation_text(result, rows=rows), as_json)
+    if not result.predictions and file is None:
+        raise InputError(f"none of the {len(found)} rows can be predicted: {result.refused[0].reason}", field="source")
+    emit(validation_json(result), lambda: validation_text(result, rows=rows, by=by), as_json)
     return 1 if any(p.beats_bound for p in result.predictions) else 0

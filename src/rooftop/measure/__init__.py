@@ -1,6 +1,18 @@
 """Predictions beside published measurements."""
 
-from rooftop.measure._rows import Row, published, read_rows
-from rooftop.measure._validate import Errors, Prediction, Skipped, Validation, validate
+from rooftop.measure._result import GROUPS, Errors, Prediction, Refused, Validation
+from rooftop.measure._table import Row, published, read_rows
+from rooftop.measure._validate import predict, validate
 
-__all__ = ["Errors", "Prediction", "Row", "Skipped", "Validation", "published", "read_rows", "validate"]
+__all__ = [
+    "GROUPS",
+    "Errors",
+    "Prediction",
+    "Refused",
+    "Row",
+    "Validation",
+    "predict",
+    "published",
+    "read_rows",
+    "validate",
+]

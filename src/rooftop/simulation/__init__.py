@@ -3,7 +3,7 @@
 from rooftop.simulation._engine import Engine
 from rooftop.simulation._fleet import ROUTES, Autoscale, Fleet, Simulation
 from rooftop.simulation._growth import Speculation
-from rooftop.simulation._modelled import Deployed, ModelledSteps, modelled
+from rooftop.simulation._modelled import Deployed, ModelledSteps, modelled, replica_at
 from rooftop.simulation._queue import QUEUES
 from rooftop.simulation._record import COLUMNS, Slo
 from rooftop.simulation._replica import Line, LinearSteps, Replica, StepModel, read_replica
@@ -46,6 +46,7 @@ __all__ = [
     "mean_lengths",
     "modelled",
     "read_replica",
+    "replica_at",
     "seeds",
     "simulate",
     "table_file",

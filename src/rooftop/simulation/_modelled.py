@@ -152,23 +152,33 @@ def modelled(
         chunk=min(prompt, scheduling.max_tokens),
     )  # fmt: skip
     answer = serve(question, Limits(fixed={"data": 1, **(options.get("mesh") or {})}), look_around=False)
-    problem, at = answer.best.problem, answer.best.at
-    scene = Scene(problem, at)
+    return replica_at(
+        Scene(answer.best.problem, answer.best.at), scheduling, bound=bound,
+        transfer_bandwidth=options.get("transfer_bandwidth"),
+    )  # fmt: skip
+
+
+def replica_at(
+    scene: Scene, scheduling: Scheduling, *, bound: bool = False, transfer_bandwidth: float | None = None
+) -> Replica:
+    """One replica in a configuration that the caller names. Raises NoAnswer where it leaves no memory for a cache."""
+    problem, layout, mesh = scene.problem, scene.layout, scene.mesh
+    model, where, headroom = problem.model, problem.slice, problem.question.headroom
     spread = 1
-    for axis in at.layout.spread:
-        spread *= int(at.mesh[axis])
+    for axis in layout.spread:
+        spread *= int(mesh[axis])  # type: ignore[arg-type]
     memory = scene.memory(float(spread))
     left = problem.capacity - float(memory["weights"]) - float(memory["working set"])
     tokens = int(left / float(memory["kv cache"]) * spread * problem.positions)
     if tokens < scheduling.block:
         raise NoAnswer(f"{model.name} leaves no memory for a KV cache on {where.name}; use more chips", field="on")
     chip, held = where.chip, kv_bytes_per_token(model, problem.precision.kv)
-    link = options.get("transfer_bandwidth") or (
+    link = transfer_bandwidth or (
         problem.dimensions[-1].bandwidth if problem.dimensions else chip.pcie_bandwidth
     )
-    ways = ", ".join(f"{a}={n}" for a, n in at.mesh.items() if n != 1) or "one chip"
+    ways = ", ".join(f"{a}={n:g}" for a, n in mesh.items() if n != 1) or "one chip"
     return Replica(
-        ModelledSteps(scene, scheduling.max_batch, scheduling.max_tokens, prompt, bound),
+        ModelledSteps(scene, scheduling.max_batch, scheduling.max_tokens, problem.question.prompt, bound),
         kv_tokens=tokens,
         kv_bytes_per_token=held,
         chips=where.chips,
@@ -178,7 +188,7 @@ def modelled(
         usd_per_chip_hour=problem.price,
         name=f"{model.name} on {where.name}",
         assumptions=(
-            f"step times: {'bounds' if bound else 'expected'}, {ways}, {at.layout.weights} weights",
+            f"step times: {'bounds' if bound else 'expected'}, {ways}, {layout.weights} weights",
             f"{tokens:,} tokens of KV cache, {headroom:.0%} of HBM left free",
             f"weights in {problem.precision.weights or 'the dtype of the checkpoint'}, cache in {problem.precision.kv}",
             f"calibration: {problem.calibration.name} ({problem.calibration.provenance})",
