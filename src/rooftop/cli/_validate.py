@@ -21,12 +21,16 @@ Examples:
 )
 @click.argument("file", metavar="[ROWS.csv]", type=click.Path(path_type=Path), required=False)
 @click.option(
-    "--table", type=click.Choice(["training", "inference", "serving"]), help="Only this table of the package. [training]"
+    "--table",
+    type=click.Choice(["training", "inference", "serving"]),
+    help="Only this table of the package. [training]",
 )
 @click.option("--source", help="Only rows whose id or source contains this text.")
 @click.option("--chip", help="Only rows of chips whose name contains this text.")
 @click.option("--sample", type=click.IntRange(1), metavar="N", help="Only so many rows, evenly spread over the table.")
-@click.option("--by", type=click.Choice(["kind", "source", "hardware", "model"]), default="kind", help="Also errors by.")
+@click.option(
+    "--by", type=click.Choice(["kind", "source", "hardware", "model"]), default="kind", help="Also errors by."
+)
 @click.option("--rows", is_flag=True, help="Show every row.")
 @json_option
 def command(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rooftop.errors import InputError
 from rooftop.inference import Configuration, Limits, Question, Scene, problem_of, search
@@ -146,7 +146,7 @@ def worker(row: Row, model: Architecture, prefix: str, readings: list[str]) -> W
     if moe and width * whole not in (1, chips):
         raise InputError(f"experts over {width * whole} chips, attention over {chips}", field=f"{prefix}moe_ep_size")
     experts = "whole" if moe and whole > 1 and tensor > 1 else "width"
-    if moe and (width > 1 and whole > 1 or (data > 1 and width > 1)):
+    if moe and ((width > 1 and whole > 1) or (data > 1 and width > 1)):
         readings.append("experts split both ways are read as whole on each chip")
         experts = "whole"
     return Worker(model, row.text("system"), tensor, data, experts, row.text("gemm_quant_mode").lower())
@@ -194,7 +194,9 @@ def _simulated(setup: Setup, users: int, prompt: int, output: int, shortest: flo
 
     def drawn(tokens: int) -> Lengths:
         least = max(1, int(tokens * shortest))
-        return Lengths(str(tokens), "fixed", tokens) if least == tokens else Lengths(str(tokens), "uniform", least, tokens)
+        return (
+            Lengths(str(tokens), "fixed", tokens) if least == tokens else Lengths(str(tokens), "uniform", least, tokens)
+        )
 
     count = min(_ROUNDS * users, max(2 * users, 4000))
     work = Synthetic("closed", drawn(prompt), drawn(output), count=count, users=users)
@@ -214,14 +216,20 @@ def _bounds(
     measured and expected.
     """
     shares = []
-    for ttft, tpot in (expected, (measured.get("ttft_seconds", expected[0]), measured.get("tpot_seconds", expected[1]))):
+    for ttft, tpot in (
+        expected,
+        (measured.get("ttft_seconds", expected[0]), measured.get("tpot_seconds", expected[1])),
+    ):
         generating = tpot * (mean[1] - 1)
         shares.append(generating / (ttft + generating))
     batch = max(1, math.floor(each * min(shares)))
     scene = _scene(decoder, *mean, 8192)
     first = _scene(reader or decoder, mean[0], mean[1] if reader is None else 2, 8192)
     step = float(scene.generate(batch, mean[0], detail=False).step.bound)
-    return {"ttft_seconds": min(float(first.prefill(detail=False).bound), expected[0]), "tpot_seconds": min(step, expected[1])}
+    return {
+        "ttft_seconds": min(float(first.prefill(detail=False).bound), expected[0]),
+        "tpot_seconds": min(step, expected[1]),
+    }
 
 
 __all__ = ["serving", "source", "worker"]

@@ -173,9 +173,7 @@ def replica_at(
     if tokens < scheduling.block:
         raise NoAnswer(f"{model.name} leaves no memory for a KV cache on {where.name}; use more chips", field="on")
     chip, held = where.chip, kv_bytes_per_token(model, problem.precision.kv)
-    link = transfer_bandwidth or (
-        problem.dimensions[-1].bandwidth if problem.dimensions else chip.pcie_bandwidth
-    )
+    link = transfer_bandwidth or (problem.dimensions[-1].bandwidth if problem.dimensions else chip.pcie_bandwidth)
     ways = ", ".join(f"{a}={n:g}" for a, n in mesh.items() if n != 1) or "one chip"
     return Replica(
         ModelledSteps(scene, scheduling.max_batch, scheduling.max_tokens, problem.question.prompt, bound),

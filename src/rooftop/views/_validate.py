@@ -74,7 +74,9 @@ def validation_text(v: Validation, *, rows: bool, by: str = "kind") -> Renderabl
     beating = [_row_text(p) for p in v.predictions if p.beats_bound]
     if beating:
         parts.append(
-            table("Faster than the bound: the model, the reading or the measurement of these rows is wrong", _ROW, beating)
+            table(
+                "Faster than the bound: the model, the reading or the measurement of these rows is wrong", _ROW, beating
+            )
         )
     if v.refused:
         reasons = Counter(r.reason for r in v.refused).most_common()
