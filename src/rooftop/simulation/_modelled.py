@@ -166,7 +166,7 @@ def replica_at(
     model, where, headroom = problem.model, problem.slice, problem.question.headroom
     spread = 1
     for axis in layout.spread:
-        spread *= int(mesh[axis])  # type: ignore[arg-type]
+        spread *= int(mesh[axis])
     memory = scene.memory(float(spread))
     left = problem.capacity - float(memory["weights"]) - float(memory["working set"])
     tokens = int(left / float(memory["kv cache"]) * spread * problem.positions)
