@@ -59,7 +59,6 @@ def startup() -> dict[str, Any]:
 
 def trace() -> dict[str, Any]:
     """Reading a synthetic Chrome trace of 1 GB, in a process of its own: bytes a second, and the most memory."""
-    import tempfile
 
     events = [
         {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1,
@@ -206,89 +205,80 @@ def peak_megabytes() -> float | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
-PEER = """
-traffic:
-  source: {{type: synthetic, input_tokens: 1000, output_tokens: 200}}
-  load: {{type: poisson, requests_per_second: 8, seed: 0}}
-  stop: {{requests: 20000}}
-engine:
-  mode: aggregated
-  model: meta-llama/Meta-Llama-3.1-70B
-  hardware: h200_sxm
-  backend: vllm
-  workers:
-    aggregated:
-      parallelism: {{tensor: 4}}
-      scheduler: {{max_batched_tokens: 8192, max_sequences: 256}}
-      timing: {timing}
-"""
-
-
-def peer_run(executable: str, timing: str) -> tuple[float, dict[str, float]]:
-    """Requests per second of NVIDIA's simulator, by the time that it reports for the simulation, and what it found."""
-    with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder, "config.yaml")
-        config.write_text(PEER.format(timing=timing))
-        command = [executable, "predict", "--config", str(config), "--output-dir", f"{folder}/out"]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        report = json.loads(Path(folder, "out/prediction.json").read_text())
-    found = {name: report[f"mean_{name}_ms"] / 1e3 for name in ("ttft", "tpot")} | {
-        "e2e": report["mean_e2e_latency_ms"] / 1e3
-    }
-    return report["completed_requests"] / report["wall_time_ms"] * 1e3, found
-
-
 def simulate() -> dict[str, Any]:
     """Requests simulated per second, 20,000 of 1,000 in and 200 out at 8/s: Llama-3-70B on four H200.
 
-    With AISIMULATE naming its executable, NVIDIA's simulator (a Rust core) serves the same workload in turns with ours. Once
-    with the step times of each, once with steps that take 60 ms for prompts and 15 ms for decoding in both.
+    The simulators of `peers.py` that are there serve the same workload in turns with ours. Once with the step times of each, once
+    with steps that take 60 ms for prompts and 15 ms for decoding in all.
     """
     sys.path.insert(0, SOURCE)
+    from peers import DECODE_SECONDS, INPUT, OUTPUT, PROMPT_SECONDS, RATE, Run, aisimulate, vidur
+
     from rooftop import simulation
     from rooftop.hardware import slice_of
     from rooftop.transformer import architecture
 
     class Constant:
         def seconds(self, tokens: int, pairs: int, batch: int, context: int, width: int = 1) -> float:
-            return (0.060 if tokens else 0.0) + (0.015 if batch else 0.0)
+            return (PROMPT_SECONDS if tokens else 0.0) + (DECODE_SECONDS if batch else 0.0)
 
         def decode_line(self, batch: int, context: int, width: int = 1) -> simulation.Line:
-            return simulation.Line(0.015, 0.0, float("inf"))
+            return simulation.Line(DECODE_SECONDS, 0.0, float("inf"))
 
+    requests = 20_000
     scheduling = simulation.Scheduling(max_batch=256, max_tokens=8192)
-    work = simulation.workload("poisson:rate=8,requests=20000,input=1000,output=200")
-    modelled = simulation.modelled(architecture("llama-3-70b"), slice_of("h200:4"), scheduling, prompt=1000, output=200)
+    work = simulation.workload(f"poisson:rate={RATE},requests={requests},input={INPUT},output={OUTPUT}")
+    modelled = simulation.modelled(
+        architecture("llama-3-70b"), slice_of("h200:4"), scheduling, prompt=INPUT, output=OUTPUT
+    )
     constant = simulation.Replica(Constant(), modelled.kv_tokens)
-    executable = os.environ.get("AISIMULATE")
-    results = {}
-    for name, replica, timing in (
-        ("modelled steps", modelled, "{type: default}"),
-        ("constant steps", constant, "{type: fixed, prefill_ms: 60, decode_ms: 15}"),
-    ):
-        ours, busy, theirs = [], [], []
-        peer_found = None
-        for _ in range(5):
-            before = time.process_time()
-            outcome = simulation.simulate(simulation.Setup(replica, scheduling), work)
-            busy.append(outcome.record.requests / (time.process_time() - before))
-            ours.append(outcome.record.requests / outcome.wall_seconds)
-            if executable:
-                rate, peer_found = peer_run(executable, timing)
-                theirs.append(rate)
+
+    def ours(replica: simulation.Replica) -> Run:
+        before = time.process_time()
+        outcome = simulation.simulate(simulation.Setup(replica, scheduling), work)
+        busy.append(requests / (time.process_time() - before))
         record = outcome.record
-        row: dict[str, Any] = {
-            "requests_per_second": {"median": statistics.median(ours), "each": ours},
-            "requests_per_processor_second": statistics.median(busy),
-            "mean_seconds": {"ttft": record.ttft.mean, "tpot": record.tpot.mean, "e2e": record.e2e.mean},
-        }
-        if theirs:
-            row["aisimulate"] = {
-                "requests_per_second": {"median": statistics.median(theirs), "each": theirs},
-                "mean_seconds": peer_found,
+        means = {"ttft": record.ttft.mean, "tpot": record.tpot.mean, "e2e": record.e2e.mean}
+        return Run(record.requests / outcome.wall_seconds, means)
+
+    cases: dict[str, dict[str, Callable[[], Run | None]]] = {
+        "modelled steps": {
+            "rooftop": lambda: ours(modelled),
+            "aisimulate": lambda: aisimulate(requests, constant=False),
+        },
+        "constant steps": {
+            "rooftop": lambda: ours(constant),
+            "aisimulate": lambda: aisimulate(requests, constant=True),
+            "vidur": lambda: vidur(requests),
+        },
+    }
+    results: dict[str, Any] = {}
+    for case, tools in cases.items():
+        busy: list[float] = []
+        runs: dict[str, list[Run]] = {tool: [] for tool in tools}
+        for _ in range(5):
+            for tool, play in tools.items():
+                if (run := play()) is not None:
+                    runs[tool].append(run)
+        found = {
+            tool: {
+                "requests_per_second": {
+                    "median": statistics.median(r.requests_per_second for r in several),
+                    "each": [r.requests_per_second for r in several],
+                },
+                "mean_seconds": several[-1].mean_seconds,
             }
-            row["times_as_fast"] = statistics.median(ours) / statistics.median(theirs)
-        results[name] = row
+            for tool, several in runs.items()
+            if several
+        }
+        found["rooftop"]["requests_per_processor_second"] = statistics.median(busy)
+        speed = found["rooftop"]["requests_per_second"]["median"]
+        times = {
+            f"times_{tool}": speed / row["requests_per_second"]["median"]
+            for tool, row in found.items()
+            if tool != "rooftop"
+        }
+        results[case] = {**found, **times}
     return results
 
 
