@@ -16,13 +16,15 @@ from rooftop.training import (
     Limits,
     Plan,
     Question,
+    choices,
     estimate,
     explain_estimate,
     problem_of,
-    values_of,
 )
 from rooftop.training._evaluate import evaluate
+from rooftop.training._schedule import holds, rules
 from rooftop.training._search import search
+from rooftop.training._structure import structure
 from rooftop.transformer import architecture
 
 NO_SHRINK = [Phase.explicit, Phase.generate]
@@ -59,10 +61,14 @@ def plans(draw):
     of, found = plans_of(*draw(st.sampled_from(MODELS)), draw(st.sampled_from(SLICES)), calibration)
     assume(found)
     plan = draw(st.sampled_from(found))
-    return of, replace(
-        plan, choices=Choices(zero=draw(st.sampled_from(values_of("zero"))), remat=draw(st.sampled_from(POLICIES))),
-        microbatches=draw(st.integers(1, 9)), sequences=draw(st.integers(1, 5)),
-    )  # fmt: skip
+    used = [f for f in choices() if f.metadata["axis"] is None or plan.mesh[f.metadata["axis"]] > 1]
+    chosen = Choices(**{f.name: draw(st.sampled_from(f.metadata["values"])) for f in used})
+    microbatches = draw(st.integers(1, 9) | st.sampled_from([8, 16]))
+    layers = structure(of.model, of.seq, chosen.layout, of.recipe).layers
+    if not holds(rules(chosen, layers, plan.mesh, microbatches)):
+        chosen = replace(chosen, schedule="1f1b", chunks=1, embed_layers=0, head_layers=0)
+    assume(holds(rules(chosen, layers, plan.mesh, microbatches)))
+    return of, replace(plan, choices=chosen, microbatches=microbatches, sequences=draw(st.integers(1, 5)))
 
 
 def law(examples=30):

@@ -52,6 +52,24 @@ def microbatchings(of, groups):
     return sorted((m, b) for m, b in near if abs(groups * m * b - target) <= of.batch_within * target + 1e-6)
 
 
+def in_space(choices, limits, layers, p, m):
+    """Whether a pipeline of p stages can have these choices, by the rules in words."""
+    about = ("schedule", "chunks", "embed_layers", "head_layers")
+    if p == 1:
+        return all(getattr(choices, n) == getattr(Choices(), n) for n in about)
+    tried = {n: limits.allowed.get(n, (getattr(Choices(), n),)) for n in about}
+    if any(getattr(choices, n) not in tried[n] for n in about):
+        return False
+    e, h, v = choices.embed_layers, choices.head_layers, choices.chunks
+    full = math.ceil((layers + e + h) / p)
+    first, last = full - e, layers - (full - e) - full * (p - 2)
+    if first < 0 or last < (0 if h else 1):
+        return False
+    if v > 1 and (choices.schedule != "1f1b" or (layers + e + h) % (p * v) or m % p):
+        return False
+    return choices.schedule != "dualpipe" or (p % 2 == 0 and m % 2 == 0 and m >= 2 * p)
+
+
 def every_plan(of, limits, fixed):
     """The declared space, by loops."""
     compiled = structure(of.model, of.seq, Choices(), of.recipe)
@@ -64,15 +82,13 @@ def every_plan(of, limits, fixed):
             inner = {**mesh, "tensor_kv": kv, "tensor_q": mesh["tensor"] // kv}
             if any(size % math.prod(inner.get(a, 1) for a in names) for size, names in compiled.divisible):
                 continue
-            stages = mesh["pipeline"]
-            if compiled.layers - -(-compiled.layers // stages) * (stages - 1) < 1:
-                continue
             factors = tuple({a: w for a, w in zip(MESH_AXES, row, strict=True) if w > 1} for row in placed)
             for m, b in microbatchings(of, mesh["data"] * mesh["fsdp"]):
                 if limits.microbatches is not None and m != limits.microbatches:
                     continue
                 for choices in limits.choices:
-                    yield Plan(mesh, factors, m, b, choices)
+                    if in_space(choices, limits, compiled.layers, mesh["pipeline"], m):
+                        yield Plan(mesh, factors, m, b, choices)
 
 
 def brute_force(of, limits, fixed):
@@ -98,6 +114,8 @@ CASES = {
     "three dimensions": (SMALL, "v5p:2x2x4", 16, 256, None, Limits({"zero": (2,), "remat": ("full",)}, least_used=1.0), {"data": 1, "context": 1}),
     "two levels of switches": (SMALL, "h100:16", 16, 256, None, Limits({"zero": (3,), "remat": ("none",)}, least_used=1.0), {"context": 1}),
     "two slices": (SMALL, "v5e:2x2*2", 16, 256, None, Limits({"zero": (1,), "remat": ("none",)}), {"context": 1}),
+    "pipeline schedules": (SMALL, "h100:8", 16, 512, 0.5e9, Limits({"zero": (1,), "remat": ("none", "full"), "schedule": ("gpipe", "zb-h1", "zb-h2", "dualpipe")}), {"context": 1, "data": 1}),
+    "chunks and ends": (SMALL, "v5e:2x2", 8, 512, None, Limits({"zero": (3,), "chunks": (1, 2, 3), "embed_layers": (0, 1), "head_layers": (0, 1, 2)}), {"context": 1}),
     "one chip": (TINY, "v5e", 8, 64, None, FULL, {}),
 }  # fmt: skip
 

@@ -28,10 +28,14 @@ class Options(TypedDict, total=False):
 
 
 class PlanOptions(Options, total=False):
-    """Options of `plan`: of the choices the values to try, all where none are named."""
+    """Options of `plan`: of the choices the values to try; where none are named, those of `tried` in its table."""
 
     zero: tuple[int, ...]
     remat: tuple[str, ...]
+    schedule: tuple[str, ...]
+    chunks: tuple[int, ...]
+    embed_layers: tuple[int, ...]
+    head_layers: tuple[int, ...]
 
 
 class StepOptions(Options, total=False):
@@ -39,6 +43,10 @@ class StepOptions(Options, total=False):
 
     zero: int
     remat: str
+    schedule: str
+    chunks: int
+    embed_layers: int
+    head_layers: int
 
 
 class Serving(TypedDict, total=False):

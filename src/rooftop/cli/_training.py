@@ -116,11 +116,16 @@ def choice_options(*, several: bool) -> Callable[[F], F]:
                 f"--{f.name.replace('_', '-')}",
                 multiple=several,
                 type=click.Choice(values),
-                help=f"{f.metadata['help']}  [default: {'all are tried' if several else f.default}]",
+                help=f"{f.metadata['help']}  [default: {_tried(f) if several else f.default}]",
             )(function)
         return function
 
     return add
+
+
+def _tried(f: Any) -> str:
+    tried = f.metadata["tried"]
+    return "all are tried" if tried == f.metadata["values"] else f"{', '.join(map(str, tried))}"
 
 
 def chosen(options: dict[str, Any]) -> dict[str, Any]:

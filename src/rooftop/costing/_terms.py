@@ -31,6 +31,7 @@ class Work:
     matmul: tuple[int, int, int, int] | None = None  # rows, contraction, columns, batch
     scale: float = 1.0  # FLOPs per point of the matmul
     weight: str = ""  # dtype of the weight that it multiplies with, if any
+    weight_gradient: bool = False  # whether it makes the gradient of a weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,12 @@ class Collector:
                 matmul=matmul,  # type: ignore[arg-type]
                 scale=item.flops.coefficient / points.coefficient if matmul and item.flops else 1.0,
                 weight=self._weight(item) if matmul else "",
+                weight_gradient=item.phase == "backward" and item.kind == "einsum" and self._is_weight(item.makes),
             )  # fmt: skip
+
+    def _is_weight(self, gradient: str) -> bool:
+        name = gradient.removeprefix("d_")
+        return any(array.name == name and array.role == "weight" for array in self.program.arrays)
 
     def _weight(self, op: LocalOp) -> str:
         arrays = (self.program.array(name) for name, _ in op.takes if not name.startswith("d_"))

@@ -126,9 +126,10 @@ def direction(
     No second of work hides two transfers, so that no link can be busier than the step is long.
     """
     share = overlap["prefetch"]
+    under = minimum(critical, overlap["critical"] * work)
     critical = named(exposed_seconds(critical, overlap["critical"] * work), "T_critical", "s")
     hidden = minimum(ring, share * attention)
-    room = maximum(0.0, (share - overlap["critical"]) * work - hidden)
+    room = maximum(0.0, share * work - under - hidden)
     ring_left = exposed_seconds(ring, share * attention)
     prefetch_left = exposed_seconds(prefetch, room)
     return Direction(

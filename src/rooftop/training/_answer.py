@@ -20,8 +20,10 @@ from rooftop.training._plan import Plan
 from rooftop.training._question import Question, price_of, problem_of
 from rooftop.training._refuse import check_fixed, no_plan
 from rooftop.training._run import Run, chip_hours, cost, energy, run_flops, run_seconds
+from rooftop.training._schedule import rules
 from rooftop.training._search import Limits, Outcome, Scene, search
 from rooftop.training._step import Part
+from rooftop.training._structure import structure
 from rooftop.transformer import MoE, parameters
 from rooftop.units import dtype_bytes, format_bytes
 
@@ -56,6 +58,7 @@ def plan(
     """
     problem = problem_of(question)
     check_fixed(problem, fixed or {})
+    _check_idle(fixed or {}, limits or Limits())
     outcome = search(problem, fixed, keep=keep, limits=limits, progress=progress)
     if not outcome.found:
         raise no_plan(problem, outcome, fixed or {})
@@ -72,6 +75,22 @@ def plan(
         assumptions=assumptions(question, best),
         pareto=None if front is None else tuple(front),
     )
+
+
+def _check_idle(fixed: Mapping[str, int], limits: Limits) -> None:
+    """Refuse choices about a mesh axis that the user fixes to one way."""
+    for name, values in limits.allowed.items():
+        for value in values:
+            replace(DEFAULT, **{name: value}).check().check_used({**dict.fromkeys(MESH_AXES, 2), **fixed})
+
+
+def schedule_text(plan: Plan) -> str:
+    """The pipeline schedule of a plan in words."""
+    chosen = plan.choices
+    kind = f"{chosen.schedule}, {chosen.chunks} interleaved chunks" if chosen.chunks > 1 else chosen.schedule
+    for layers, what in ((chosen.embed_layers, "embedding"), (chosen.head_layers, "head")):
+        kind += f", the {what} counts as {layers} layer{'s' * (layers > 1)}" if layers else ""
+    return f"schedule {kind}"
 
 
 def step_of(question: Question, the_plan: Plan) -> Answer:
@@ -93,7 +112,7 @@ def named_plan(
     """The plan of a mesh that the user names: placed as well as can be, with the batch nearest to what was asked."""
     problem = problem_of(question)
     check_fixed(problem, mesh)
-    choices.check()
+    choices.check().check_used(mesh)
     full = {a: int(mesh.get(a, 1)) for a in MESH_AXES}
     chips = math.prod(full.values())
     limits = Limits({name: (value,) for name, value in asdict(choices).items()}, microbatches=microbatches)
@@ -116,6 +135,10 @@ def named_plan(
             " or use fewer groups and more context or tensor ways",
             field="batch",
         )
+    compiled, m = structure(problem.model, problem.seq, choices.layout, problem.recipe), microbatches
+    for ok, rule in rules(choices, compiled.layers, full, math.lcm(2 * full["pipeline"], 2) if m is None else m):
+        if not ok:
+            raise InputError(f"the mesh {shown} does not allow {choices.schedule}: {rule}", field="schedule")
     raise InputError(
         f"the mesh {shown} cannot be laid on {problem.slice.name} with microbatches={microbatches or 'any'} and"
         f" {problem.model.name}: its sizes do not divide evenly; see rooftop plan for meshes that do",
@@ -175,7 +198,7 @@ def assumptions(question: Question, best: Estimate) -> tuple[str, ...]:
         f" values under attention, activations between matmuls under {hidden['critical']:.0%}",
         "attention is causal and counted exactly, half of the book's convention; MFU counts it so, without recomputation",
         "attention never stores its scores (FlashAttention); its backward pass computes them again",
-        "gradients are accumulated over microbatches; 1F1B schedule over pipeline stages",
+        f"gradients are accumulated over microbatches; {schedule_text(best.plan)} over pipeline stages",
         *_of_experts(problem.model.experts),
         f"memory: {problem.capacity / 1e9:.1f} GB of HBM per chip may be used; fragmentation and program are not counted",
     ]

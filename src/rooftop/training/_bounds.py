@@ -17,6 +17,7 @@ import numpy as np
 from rooftop.costing import MESH_AXES, batch_groups, narrowed, outer_axes
 from rooftop.formula import total
 from rooftop.roofline import Group, Placement, collective_seconds, group, single_placements
+from rooftop.training._estimate import beside_overlap
 from rooftop.training._scene import GROUP_FIELDS, Array, IntArray, Scene, local_of
 from rooftop.training._structure import Structure
 
@@ -67,7 +68,9 @@ def mesh_bound(scene: Scene, meshes: IntArray, used: Sequence[tuple[int, ...]], 
     most = np.floor(scene.batch.most / groups)
     ideal = _Ideal(scene, meshes, most)
     links = best_links(scene, meshes, used, part, ideal.inner)
-    hidden = scene.problem.calibration.overlap["critical"]
+    overlap = scene.problem.calibration.overlap
+    beside = any(c.schedule == "dualpipe" for c in scene.choices)
+    hidden = beside_overlap(overlap)["critical"] if beside else overlap["critical"]
     bounds = []
     for structure in _kinds(scene):
         work, critical = ideal.work(structure), ideal.critical(structure, links)

@@ -1,7 +1,8 @@
 """What a plan chooses beside its mesh. One field of `Choices` is one choice: its values, who offers it, what it means.
 
 The command line, saved plans, the search and the printed answer all go over these fields; a new choice is a new field and the
-formula that reads it.
+formula that reads it. A search tries the `tried` values of a field unless the user names others: those that any framework
+offers and that change what the best plan is; all others must be asked for.
 """
 
 from __future__ import annotations
@@ -14,8 +15,22 @@ from typing import Any
 from rooftop.errors import InputError, nearest
 
 
-def _choice(default: Any, values: tuple[Any, ...], *, layout: bool, help: str) -> Any:
-    return field(default=default, metadata={"values": values, "layout": layout, "help": help})
+def _choice(
+    default: Any,
+    values: tuple[Any, ...],
+    *,
+    help: str,
+    layout: bool = False,
+    tried: tuple[Any, ...] | None = None,
+    axis: str | None = None,
+) -> Any:
+    """layout: decides shardings. tried: the values of a search that is told nothing, all if None. axis: the mesh axis without
+    which the choice means nothing.
+    """
+    tried = values if tried is None else tried
+    return field(
+        default=default, metadata={"values": values, "tried": tried, "layout": layout, "axis": axis, "help": help}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +39,31 @@ class Choices:
 
     zero: int = _choice(3, (3, 2, 1), layout=True, help="ZeRO stage of the fsdp axis.")
     #: in the order of how much runs again: an earlier one is never slower
-    remat: str = _choice("none", ("none", "selective", "full"), layout=False, help="Rematerialisation.")
+    remat: str = _choice("none", ("none", "selective", "full"), help="Rematerialisation.")
+    schedule: str = _choice(
+        "1f1b", ("1f1b", "gpipe", "zb-h1", "zb-h2", "dualpipe"), tried=("1f1b",), axis="pipeline",
+        help="Pipeline schedule; 1f1b with --chunks above 1 is interleaved.",
+    )  # fmt: skip
+    chunks: int = _choice(
+        1, (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20), tried=(1,), axis="pipeline",
+        help="Chunks of layers of a pipeline stage, which 1f1b interleaves.",
+    )  # fmt: skip
+    embed_layers: int = _choice(
+        0, (0, 1, 2), tried=(0,), axis="pipeline", help="Layers fewer on the first pipeline stage, for the embedding."
+    )
+    head_layers: int = _choice(
+        0, (0, 1, 2, 3, 4, 5, 6, 7, 8), tried=(0,), axis="pipeline", help="Layers fewer on the last pipeline stage, for the head."
+    )  # fmt: skip
 
     @property
     def layout(self) -> Choices:
         """The choices that decide shardings, all others at their defaults."""
         defaults: dict[str, Any] = {f.name: f.default for f in choices() if not f.metadata["layout"]}
+        return replace(self, **defaults)
+
+    def of_axis(self, axis: str) -> Choices:
+        """The choices about one mesh axis, all others at their defaults."""
+        defaults: dict[str, Any] = {f.name: f.default for f in choices() if f.metadata["axis"] != axis}
         return replace(self, **defaults)
 
     def never_faster_than(self, other: Choices) -> bool:
@@ -40,15 +74,28 @@ class Choices:
 
     def check(self, where: str = "") -> Choices:
         """The same, if every value is allowed. Raises InputError; `where` names a file."""
+        prefix = where + ": " if where else ""
         for f in choices():
             name, value, values = f.name, getattr(self, f.name), f.metadata["values"]
             if type(value) is not type(values[0]) or value not in values:
                 shown = [str(v) for v in values]
                 hint = nearest(value, shown) if isinstance(value, str) else ""
                 raise InputError(
-                    f"{where + ': ' if where else ''}{name} = {repr(value)[:40]} is not known{hint}; use"
+                    f"{prefix}{name} = {repr(value)[:40]} is not known{hint}; use"
                     f" {', '.join(shown[:-1])} or {shown[-1]} ({f.metadata['help'].rstrip('.')})",
                     field=name,
+                )
+        return self
+
+    def check_used(self, mesh: Mapping[str, int], where: str = "") -> Choices:
+        """The same, if none of them is about an axis that a mesh does not use. Raises InputError; `where` names a file."""
+        for f in choices():
+            axis, value = f.metadata["axis"], getattr(self, f.name)
+            if axis is not None and value != f.default and mesh.get(axis, 1) == 1:
+                raise InputError(
+                    f"{where + ': ' if where else ''}{f.name}={value} means nothing without {axis} ways; give the mesh"
+                    f" {axis}=2 or more, or leave {f.name} out",
+                    field=f.name,
                 )
         return self
 
@@ -68,12 +115,43 @@ def values_of(name: str) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def combinations(allowed: Mapping[str, tuple[Any, ...]]) -> Iterator[Choices]:
-    """Every combination of the allowed values (all values of a choice that is not named), in the order of the fields."""
-    names = [f.name for f in choices()]
+def allowed_values(allowed: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+    """The values to try of every choice: those allowed, in the order of the table; of a choice that is not named, those of
+    `tried`. Raises InputError.
+    """
     for name, values in allowed.items():
         for value in values:
             replace(DEFAULT, **{name: value}).check()
-    options = [[v for v in values_of(n) if n not in allowed or v in allowed[n]] for n in names]
+    return {
+        f.name: tuple(v for v in f.metadata["values"] if v in allowed.get(f.name, f.metadata["tried"]))
+        for f in choices()
+    }
+
+
+def combinations(allowed: Mapping[str, tuple[Any, ...]]) -> Iterator[Choices]:
+    """Every combination of the allowed values (see `allowed_values`), in the order of the fields. A choice about a mesh axis also
+    has its default, for meshes without that axis.
+    """
+    options = []
+    for f in choices():
+        values = allowed_values(allowed)[f.name]
+        idle = f.metadata["axis"] is not None and f.default not in values
+        options.append((*values, f.default) if idle else values)
     for values in itertools.product(*options):
-        yield Choices(**dict(zip(names, values, strict=True)))
+        yield Choices(**dict(zip([f.name for f in choices()], values, strict=True)))
+
+
+def applies(chosen: Choices, allowed: Mapping[str, tuple[Any, ...]], ways: Mapping[str, Any]) -> Any:
+    """Whether a combination of `combinations(allowed)` is one to try on meshes of so many ways (numbers or arrays): choices
+    about an axis have allowed values where the axis is used, and their defaults elsewhere.
+    """
+    result: Any = True
+    for f in choices():
+        axis, value = f.metadata["axis"], getattr(chosen, f.name)
+        if axis is None:
+            continue
+        if value != f.default:
+            result = result & (ways[axis] > 1)
+        elif value not in allowed_values(allowed)[f.name]:
+            result = result & (ways[axis] == 1)
+    return result

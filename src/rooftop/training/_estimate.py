@@ -1,4 +1,4 @@
-"""One microbatch through one program: local work and transfers summed by pass, laid beside each other, and the schedule.
+"""One microbatch through one program: local work and transfers summed by pass, laid beside each other.
 
 Every function here takes numbers, NumPy arrays (many plans at once) or traced quantities. Sizes come from resolved programs, so
 nothing below knows what kind of parallelism a mesh axis stands for.
@@ -6,11 +6,11 @@ nothing below knows what kind of parallelism a mesh axis stands for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rooftop.costing import Direction, Links, Rates, Transfer, Work, direction, transfer_seconds, work_seconds
-from rooftop.formula import Number, formula, named, total
+from rooftop.formula import Number, named, total
 from rooftop.training._structure import Compiled
 
 
@@ -24,6 +24,7 @@ class Local:
     recompute: Mapping[str, Number]
     attention_forward: Number
     attention_backward: Number
+    weight_gradients: Number  # the part of the backward pass that makes them, in matmuls of their own
     flops: Mapping[str, Number]  # by pass: forward, backward, and recompute.<policy>
     parts: Mapping[str, Number]  # expected seconds by part and pass
 
@@ -32,7 +33,7 @@ class Local:
         recompute = {policy: pick(seconds) for policy, seconds in self.recompute.items()}
         return Local(
             self.name, pick(self.forward), pick(self.backward), recompute, pick(self.attention_forward),
-            pick(self.attention_backward), {}, {},
+            pick(self.attention_backward), pick(self.weight_gradients), {}, {},
         )  # fmt: skip
 
 
@@ -78,6 +79,12 @@ def local(compiled: Compiled, sizes: list[Number], rates: Rates) -> Local:
         recompute=recompute,
         attention_forward=total(s for s, w in zip(seconds, compiled.works, strict=True) if _core(w, "forward")),
         attention_backward=total(s for s, w in zip(seconds, compiled.works, strict=True) if _core(w, "backward")),
+        weight_gradients=named(
+            total(s for s, w in zip(seconds, compiled.works, strict=True) if w.weight_gradient),
+            f"T_weight_gradients({compiled.name})",
+            "s",
+            note="local work of one microbatch",
+        ),
         flops=flops,
         parts=parts,
     )
@@ -130,37 +137,55 @@ def moved(compiled: Compiled, sizes: list[Number], links: Links, *, detail: bool
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One microbatch through one program under one remat policy."""
+    """One microbatch through one program under one remat policy. both: its two passes, or those of two microbatches beside
+    each other; transfers of one then hide under work of the other.
+    """
 
     forward: Direction
     backward: Direction  # with what is recomputed
+    both: tuple[Direction, ...]
+
+    @property
+    def seconds(self) -> Number:
+        """Forward and backward."""
+        return total(d.seconds for d in self.both)
+
+    @property
+    def room(self) -> tuple[Number, Number]:
+        """Seconds of work that hide nothing yet, for what may hide under the forward and under the backward pass."""
+        if len(self.both) == 1:
+            return self.both[0].room / 2, self.both[0].room / 2
+        return self.forward.room, self.backward.room
 
 
-def pass_seconds(local: Local, moved: Moved, policy: str, overlap: Mapping[str, Number]) -> Pass:
-    """Expected seconds of the forward and of the backward pass, communication included."""
+def pass_seconds(
+    local: Local, moved: Moved, policy: str, overlap: Mapping[str, Number], *, beside: bool = False
+) -> Pass:
+    """Expected seconds of the forward and of the backward pass, communication included. beside: a forward pass runs beside the
+    backward pass of another microbatch, and even activations hide under work.
+    """
     again = f"recompute.{policy}"
     work_backward = named(local.backward + local.recompute[policy], f"T_work_backward({local.name})", "s")
-    forward = direction(
-        local.forward, local.attention_forward, moved.critical["forward"], moved.ring["forward"],
-        moved.prefetch["forward"], overlap,
-    )  # fmt: skip
-    backward = direction(
+    there = [local.forward, local.attention_forward, *(getattr(moved, k)["forward"] for k in _KINDS)]
+    back = [
         work_backward, local.attention_backward, moved.critical["backward"] + moved.critical[again],
-        moved.ring["backward"] + moved.ring[again], moved.prefetch["backward"], overlap,
-    )  # fmt: skip
-    return Pass(forward, backward)
+        moved.ring["backward"] + moved.ring[again], moved.prefetch["backward"],
+    ]  # fmt: skip
+    forward, backward = _direction(there, overlap), _direction(back, overlap)
+    if not beside:
+        return Pass(forward, backward, (forward, backward))
+    together = _direction([a + b for a, b in zip(there, back, strict=True)], beside_overlap(overlap))
+    return Pass(forward, backward, (together,))
 
 
-@formula("T_step", "s", "1F1B schedule (Narayanan et al., 2021, section 2.2): m microbatches through p stages")
-def schedule_seconds(microbatches: Number, slowest_stage: Number, all_stages: Number, ends: Number) -> Number:
-    """A step: the slowest stage works through all microbatches but one, one passes all stages, then the ends.
-
-    With p equal stages of t seconds this is (m + p - 1)·t + ends: a bubble of (p - 1)/m.
-    """
-    return (microbatches - 1) * slowest_stage + all_stages + ends
+def _direction(parts: Sequence[Number], overlap: Mapping[str, Number]) -> Direction:
+    work, attention, critical, ring, prefetch = parts
+    return direction(work, attention, critical, ring, prefetch, overlap)
 
 
-@formula("T_bound", "s", "book, section 1: no resource can do its work in less; 1F1B adds its bubble")
-def bound_seconds(microbatches: Number, slowest_stage: Number, all_stages: Number, ends: Number) -> Number:
-    """The same schedule for one resource (arithmetic, HBM, one mesh axis) that is never kept waiting."""
-    return (microbatches - 1) * slowest_stage + all_stages + ends
+_KINDS = ("critical", "ring", "prefetch")
+
+
+def beside_overlap(overlap: Mapping[str, Number]) -> dict[str, Number]:
+    """What hides under what where two microbatches run beside each other: activations as prefetched transfers do."""
+    return {**overlap, "critical": overlap["prefetch"]}

@@ -117,7 +117,7 @@ def evaluate(problem: Problem, the_plan: Plan, *, traced: bool = False) -> Step:
         {c.name: local(c, values[c.name], rates) for c in compiled.programs},
         {c.name: moved(c, values[c.name], links) for c in compiled.programs},
     )
-    memory = memory_of(compiled, values, the_plan.choices.remat, microbatches, inner["pipeline"])
+    memory = memory_of(compiled, values, the_plan.choices, microbatches, inner["pipeline"])
     calibration = problem.calibration
     overlap: Mapping[str, Number] = calibration.overlap
     overhead: Number = calibration.step_overhead
@@ -126,8 +126,8 @@ def evaluate(problem: Problem, the_plan: Plan, *, traced: bool = False) -> Step:
         overlap = {kind: given(share, f"overlap_{kind}", "", told) for kind, share in overlap.items()}
         overhead = given(overhead, "step overhead", "s", told)
     result = step(
-        evaluated, rates, links, overlap, overhead, the_plan.choices.remat, microbatches,
-        inner["pipeline"], memory, states_of(compiled, values, inner["pipeline"]),
+        evaluated, rates, links, overlap, overhead, the_plan.choices, microbatches,
+        inner["pipeline"], memory, states_of(compiled, values, the_plan.choices, inner["pipeline"]),
     )  # fmt: skip
     # axes of one way are in the algebra, not in what a person wants to read
     active = {axis for axis, ways in the_plan.mesh.items() if ways > 1}

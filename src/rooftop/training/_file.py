@@ -24,6 +24,8 @@ from rooftop.training._evaluate import Estimate
 from rooftop.training._plan import Plan
 from rooftop.training._question import Question, problem_of
 from rooftop.training._refuse import check_fixed
+from rooftop.training._schedule import rules
+from rooftop.training._structure import structure
 from rooftop.transformer import architecture, with_capacity
 
 VERSION = 1
@@ -161,13 +163,18 @@ def plan_from(data: Mapping[str, Any], question: Question, where: str) -> Plan:
     mesh = _mesh(data["mesh"], where)
     problem = problem_of(question)
     check_fixed(problem, mesh)
-    chosen = Choices(**{f.name: data.get(f.name, f.default) for f in choices()}).check(where)
+    chosen = Choices(**{f.name: data.get(f.name, f.default) for f in choices()}).check(where).check_used(mesh, where)
     microbatches = _count(data, "microbatches", where)
     sequences = _count(data, "microbatch_sequences", where)
     factors = _placement(data.get("placement"), mesh, question, where)
     if factors is None or microbatches is None or sequences is None:
         return named_plan(question, mesh, microbatches=microbatches, choices=chosen)
-    return Plan({a: mesh.get(a, 1) for a in MESH_AXES}, factors, microbatches, sequences, chosen)
+    full = {a: mesh.get(a, 1) for a in MESH_AXES}
+    layers = structure(problem.model, problem.seq, chosen.layout, problem.recipe).layers
+    for ok, rule in rules(chosen, layers, full, microbatches):
+        if not ok:
+            raise InputError(f"{where}: this plan cannot be: {rule}", field="schedule")
+    return Plan(full, factors, microbatches, sequences, chosen)
 
 
 def _mesh(data: Any, where: str) -> dict[str, int]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rooftop.formula import Number, formula, maximum, minimum, named, total, where
+from rooftop.formula import Number, maximum, named, total, where
+from rooftop.training._schedule import Stage
 from rooftop.training._structure import Compiled, Structure
 
 
@@ -44,59 +45,41 @@ def _peak(moments: tuple[tuple[tuple[int, float], ...], ...], sizes: list[Number
     return maximum(*peaks) if len(peaks) > 1 else (peaks[0] if peaks else 0.0)
 
 
-@formula("in_flight", "microbatches", "1F1B holds at most p microbatches on the first stage (Narayanan et al., 2021)")
-def in_flight(microbatches: Number, stages: Number) -> Number:
-    """Microbatches whose activations the first stage holds at once."""
-    return minimum(microbatches, stages)
-
-
 def memory_parts(
-    structure: Structure,
-    values: Mapping[str, list[Number]],
-    policy: str,
-    stage_blocks: Mapping[str, Number],
-    microbatches: Number,
-    stages: Number,
+    structure: Structure, values: Mapping[str, list[Number]], policy: str, stages: Sequence[Stage]
 ) -> dict[str, Number]:
     """Bytes per chip by part on the fullest stage.
 
-    The first stage holds the embedding and, in flight, the activations of `stages` microbatches; the last one the head,
-    the logits and one microbatch. A step on one stage holds everything.
+    A stage holds the activations of the microbatches in flight on it; the one with the head also the logits of one
+    microbatch. A chip that is two stages holds the weights and gradients of both, and the optimizer states of half of each.
     """
-    single = stages == 1
-    blocks = [(c, held(c, values[c.name]), stage_blocks[c.name]) for c in structure.blocks]
+    blocks = [(structure.counts[c.name], held(c, values[c.name])) for c in structure.blocks]
     embed = held(structure.embed, values[structure.embed.name])
     head = held(structure.head, values[structure.head.name])
-
-    def split(first: Number, last: Number) -> tuple[Number, Number]:
-        return where(single, first + last, first), where(single, first + last, last)
-
     result: dict[str, list[Number]] = {}
     for part in ("weights", "gradients", "optimizer"):
-        body = total(getattr(h, part) * n for _, h, n in blocks)
-        first, last = split(getattr(embed, part), getattr(head, part))
-        result[part] = [body + first, body + last]
-    gathered = maximum(*(h.at_use for _, h, _ in blocks)) if len(blocks) > 1 else blocks[0][1].at_use
+        body = total(n * getattr(h, part) for n, h in blocks)
+        result[part] = [
+            s.of(body, getattr(embed, part), getattr(head, part)) * (s.copies if part != "optimizer" else 1.0)
+            for s in stages
+        ]
+    gathered = maximum(*(h.at_use for _, h in blocks)) if len(blocks) > 1 else blocks[0][1].at_use
     # two blocks' weights at once: the one in use and the one being prefetched
     two = 2 * gathered
-    result["gathered weights"] = [maximum(two, embed.at_use), maximum(two, head.at_use)]
-    body = total(h.saved[policy] * n for _, h, n in blocks)
-    many = in_flight(microbatches, stages)
+    result["gathered weights"] = [
+        maximum(two, where(s.embed > 0, embed.at_use, 0.0), where(s.head > 0, head.at_use, 0.0)) for s in stages
+    ]
+    body = total(n * h.saved[policy] for n, h in blocks)
     result["saved activations"] = [
-        body * many + where(single, head.saved[policy], 0.0),
-        body + head.saved[policy],
+        body * s.share * s.flight + where(s.head > 0, head.saved[policy], 0.0) for s in stages
     ]
-    inside = [h.working[policy] for _, h, _ in blocks]
+    inside = [h.working[policy] for _, h in blocks]
     block_peak = maximum(*inside) if len(inside) > 1 else inside[0]
-    head_peak = head.working[policy]
-    result["working set"] = [
-        where(single, maximum(block_peak, head_peak), block_peak),
-        maximum(block_peak, head_peak),
-    ]
-    first_total = total(column[0] for column in result.values())
-    last_total = total(column[1] for column in result.values())
-    fuller = first_total >= last_total
-    return {
-        part: named(where(fuller, column[0], column[1]), part, "B", note="on the fullest pipeline stage")
-        for part, column in result.items()
-    }
+    result["working set"] = [maximum(block_peak, where(s.head > 0, head.working[policy], 0.0)) for s in stages]
+    totals = [total(column[i] for column in result.values()) for i in range(len(stages))]
+    fullest = {part: column[0] for part, column in result.items()}
+    most = totals[0]
+    for i in range(1, len(stages)):
+        fullest = {part: where(most >= totals[i], fullest[part], column[i]) for part, column in result.items()}
+        most = maximum(most, totals[i])
+    return {part: named(bytes, part, "B", note="on the fullest pipeline stage") for part, bytes in fullest.items()}

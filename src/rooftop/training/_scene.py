@@ -43,6 +43,12 @@ class Scene:
         )
         self.capacity = np.inf if limits.ignore_memory else problem.capacity
 
+    def applies(self, chosen: Choices, meshes: IntArray, microbatches: Array) -> NDArray[np.bool_]:
+        """Whether a combination of choices is one to try, for each row of meshes."""
+        ways = {a: meshes[:, i] for i, a in enumerate(MESH_AXES)}
+        found = self.limits.applies(chosen, self.any, ways, microbatches)
+        return np.broadcast_to(found, len(meshes))
+
     def under(self, layout: Choices) -> list[Choices]:
         """The combinations of one layout."""
         return [c for c in self.choices if c.layout == layout]
@@ -116,26 +122,31 @@ class Rows:
             result[i] = self._sizes[key]
         return result
 
+    def applies(self, chosen: Choices) -> NDArray[np.bool_]:
+        """Which rows a combination of choices is to be tried on."""
+        return self.scene.applies(chosen, self.meshes[self.of], self.microbatches)
+
     def memory(self, chosen: Choices) -> Array:
         """Bytes per chip."""
         layout = chosen.layout
-        parts = memory_of(
-            self.scene.structures[layout], self.values(layout), chosen.remat, self.microbatches, self.stages
-        )
+        parts = memory_of(self.scene.structures[layout], self.values(layout), chosen, self.microbatches, self.stages)
         return np.broadcast_to(total(parts.values()), len(self))
 
     def seconds(self, layout: Choices, pairs: Pairs) -> dict[Choices, Array]:
         """Expected seconds per token of the pairs wanted, for all choices that have this layout."""
         scene, calibration = self.scene, self.scene.problem.calibration
         compiled, values = scene.structures[layout], self.values(layout)
-        states = states_of(compiled, values, self.stages)
         links: Links = {axes: (g, g) for axes, g in pairs.links.items()}
         of_pairs = _Pick(pairs.row)
         moving = {c.name: of_pairs.some(values[c.name], c.moving) for c in compiled.programs}
         transfers = {c.name: moved(c, moving[c.name], links, detail=False) for c in compiled.programs}
         works = {c.name: self._work(c) for c in compiled.programs}
         result = {}
+        states: dict[Choices, Any] = {}
         for chosen, some in pairs.wanted.items():
+            split = chosen.of_axis("pipeline")
+            if split not in states:
+                states[split] = states_of(compiled, values, split, self.stages)
             row, pick = pairs.row[some], _Pick(some)
             of_rows = _Pick(row)
             evaluated = Evaluated(
@@ -147,8 +158,8 @@ class Rows:
             late = {axes: pick.group(links[axes][0]) for axes in compiled.late}
             seconds = step(
                 evaluated, scene.rates, {a: (g, g) for a, g in late.items()}, calibration.overlap,
-                calibration.step_overhead, chosen.remat, self.microbatches[row], self.stages[row], {},
-                {name: of_rows(bytes) for name, bytes in states.items()}, detail=False,
+                calibration.step_overhead, chosen, self.microbatches[row], self.stages[row], {},
+                {name: of_rows(bytes) for name, bytes in states[split].items()}, detail=False,
             ).expected  # fmt: skip
             result[chosen] = np.broadcast_to(seconds, len(row)) / self.tokens[row]
         return result

@@ -107,8 +107,8 @@ class _Meshes:
     def count(self, scene: Scene) -> int:
         """Plans on these meshes, with all their placements."""
         groups = batch_groups(dict(zip(MESH_AXES, self.rows.T, strict=True)))
-        of, _, _ = space.microbatchings(groups, scene.batch, scene.limits.microbatches)
-        return len(scene.choices) * int(self.counts[of].sum())
+        of, microbatches, _ = space.microbatchings(groups, scene.batch, scene.limits.microbatches)
+        return sum(int(self.counts[of][scene.applies(c, self.rows[of], microbatches)].sum()) for c in scene.choices)
 
     def placed(self, scene: Scene, meshes: IntArray) -> tuple[IntArray, IntArray]:
         """All placements of some meshes that a collective can tell apart: (mesh, ascending; factors)."""
@@ -199,9 +199,12 @@ def _bounded(scene: Scene, rows: Rows, meshes: _Meshes, keeper: Keeper, outcome:
         wanted: dict[Choices, IntArray] = {}
         memory: dict[Choices, Array] = {}
         for chosen in scene.under(layout):
-            memory[chosen] = rows.memory(chosen)
+            tried = rows.applies(chosen)
+            if not tried.any():
+                continue
+            memory[chosen] = np.where(tried, rows.memory(chosen), np.inf)
             _remember_closest(outcome, rows, chosen, memory[chosen])
-            fits[chosen] = memory[chosen] <= scene.capacity
+            fits[chosen] = tried & (memory[chosen] <= scene.capacity)
             open_ = fits[chosen].copy()
             for other, fitting in fits.items():
                 if keeper.fastest and chosen.never_faster_than(other):

@@ -9,7 +9,9 @@ The space that is searched, exactly:
   order tensor, context, expert, fsdp, data, pipeline;
 - microbatches: per data-parallel group either a fixed number of microbatches or of sequences in each, from a list; the
   batch is the nearest that splits evenly;
-- choices: every combination of the values of `Choices`.
+- choices: every combination of the values of `Choices` that a search tries (`tried`, or what the user allows), each once: a
+  choice about a mesh axis is at its default where that axis has one way;
+- stages: as `_schedule.rules` demand them.
 
 What is left out. On a side of a torus that several mesh axes share, only that order is tried: another one would give other
 axes the neighbouring chips. On switched levels the order changes no collective's time. Experts lie over the expert axis, which
@@ -31,7 +33,8 @@ from numpy.typing import NDArray
 
 from rooftop.costing import MESH_AXES, batch_groups
 from rooftop.roofline import Dimension, divisors
-from rooftop.training._choices import Choices, combinations
+from rooftop.training._choices import Choices, applies, combinations
+from rooftop.training._schedule import holds, rules
 from rooftop.training._structure import Structure
 
 IntArray = NDArray[np.int64]
@@ -55,6 +58,11 @@ class Limits:
     def choices(self) -> tuple[Choices, ...]:
         """Every combination to try."""
         return tuple(combinations(self.allowed))
+
+    def applies(self, chosen: Choices, model: Structure, ways: Mapping[str, Any], microbatches: Any) -> Any:
+        """Whether a combination is one to try on a mesh with so many microbatches; ways and microbatches may be arrays."""
+        tried = applies(chosen, self.allowed, ways)
+        return tried & holds(rules(chosen, model.layers, ways, microbatches))
 
     @property
     def layouts(self) -> tuple[Choices, ...]:
@@ -151,8 +159,6 @@ def meshes(chips: int, model: Structure, fixed: Mapping[str, int], max_groups: i
     kv = np.gcd(ways["tensor"], model.kv_heads)
     keep = allows(model, {**ways, "tensor_kv": kv, "tensor_q": ways["tensor"] // kv})
     keep &= batch_groups(ways) <= max_groups
-    full = -(-model.layers // ways["pipeline"])
-    keep &= model.layers - full * (ways["pipeline"] - 1) >= 1
     if "data" in fixed:
         keep &= ways["data"] == fixed["data"]
     return np.asarray(rows[keep])

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rooftop.costing import Links, Rates, exposed_seconds, transfer_seconds
-from rooftop.formula import Number, ceil, formula, maximum, named, total, where
+from rooftop.formula import Number, formula, maximum, named, total, where
 from rooftop.roofline import collective_seconds
-from rooftop.training._estimate import Local, Moved, Pass, bound_seconds, pass_seconds, schedule_seconds
+from rooftop.training._choices import Choices
+from rooftop.training._estimate import Local, Moved, Pass, pass_seconds
 from rooftop.training._memory import memory_parts
+from rooftop.training._schedule import (
+    FILLED,
+    Stage,
+    bound_seconds,
+    dualpipe_seconds,
+    interleaved_seconds,
+    stages_of,
+    zero_bubble_seconds,
+)
 from rooftop.training._structure import Compiled, Structure
 
 #: A quantity of a program, by the program's name.
@@ -51,47 +61,29 @@ class Evaluated:
     moved: Mapping[str, Moved]
 
 
-@dataclass(frozen=True, slots=True)
-class Stages:
-    """How layers lie on pipeline stages: every stage has `full` layers, the last one what is left."""
-
-    layers: Number
-    stages: Number
-    full: Number
-    last: Number
-
-
-def stages_of(layers: int, stages: Number) -> Stages:
-    """ceil(layers / stages) layers on every stage but the last."""
-    full = ceil(layers / stages)
-    return Stages(layers, stages, full, layers - full * (stages - 1))
-
-
 def memory_of(
-    structure: Structure, values: Mapping[str, list[Number]], policy: str, microbatches: Number, stages: Number
+    structure: Structure, values: Mapping[str, list[Number]], chosen: Choices, microbatches: Number, stages: Number
 ) -> dict[str, Number]:
     """Bytes per chip by part on the fullest pipeline stage."""
-    split = stages_of(structure.layers, stages)
-    share = _share(split.full, split.layers)
-    on_stage = {c.name: structure.counts[c.name] * share for c in structure.blocks}
-    return memory_parts(structure, values, policy, on_stage, microbatches, stages)
+    return memory_parts(structure, values, chosen.remat, stages_of(structure.layers, stages, microbatches, chosen))
 
 
-def states_of(structure: Structure, values: Mapping[str, list[Number]], stages: Number) -> dict[str, Number]:
-    """Bytes per chip that the update touches, on the stage where they are most; no schedule or remat policy changes them."""
-    split = stages_of(structure.layers, stages)
-    share = _share(split.full, split.layers)
+def states_of(
+    structure: Structure, values: Mapping[str, list[Number]], chosen: Choices, stages: Number
+) -> dict[str, Number]:
+    """Bytes per chip that the update touches, on the stage where they are most; no remat policy changes them."""
 
     def of(compiled: Compiled, part: str) -> Number:
         return total(values[compiled.name][i] for i in getattr(compiled, part))
 
+    kinds = stages_of(structure.layers, stages, 1, chosen)
     return {
         part: named(
-            total(structure.counts[c.name] * share * of(c, part) for c in structure.blocks)
-            + where(
-                stages == 1,
-                of(structure.embed, part) + of(structure.head, part),
-                maximum(of(structure.embed, part), of(structure.head, part)),
+            most(
+                kinds,
+                total(structure.counts[c.name] * of(c, part) for c in structure.blocks),
+                of(structure.embed, part),
+                of(structure.head, part),
             ),
             part,
             "B",
@@ -107,18 +99,13 @@ def optimizer_seconds(state_bytes: Number, gradient_bytes: Number, weight_bytes:
     return (2 * state_bytes + gradient_bytes + weight_bytes) / bandwidth
 
 
-@formula("layers_share", "", note="a stage's part of all layers")
-def _share(layers: Number, of: Number) -> Number:
-    return layers / of
-
-
 def step(
     evaluated: Evaluated,
     rates: Rates,
     links: Links,
     overlap: Mapping[str, Number],
     step_overhead: Number,
-    policy: str,
+    chosen: Choices,
     microbatches: Number,
     stages: Number,
     memory: Mapping[str, Number],
@@ -130,64 +117,70 @@ def step(
 
     memory: bytes per chip by part, from `memory_of`; states: those of the update, from `states_of`. Without detail only the expected seconds are computed.
     """
-    structure = evaluated.structure
-    split = stages_of(structure.layers, stages)
-    single = stages == 1
-    share = _share(split.full, split.layers)
-    last_share = _share(split.last, split.layers)
+    structure, policy = evaluated.structure, chosen.remat
+    kinds = stages_of(structure.layers, stages, microbatches, chosen)
+    beside = chosen.schedule == "dualpipe"
     passes = {
-        name: pass_seconds(evaluated.local[name], evaluated.moved[name], policy, overlap) for name in evaluated.local
+        name: pass_seconds(evaluated.local[name], evaluated.moved[name], policy, overlap, beside=beside)
+        for name in evaluated.local
     }
+    embed, head = structure.embed.name, structure.head.name
 
     def body(of: Of) -> Number:
         return total(structure.counts[c.name] * of(c.name) for c in structure.blocks)
 
-    embed, head = structure.embed.name, structure.head.name
+    def on_stage(of: Of) -> Number:
+        return most(kinds, body(of), of(embed), of(head))
 
     def schedule(of: Of, ends: Number, rule: Rule, at_least: Number = 0.0) -> Number:
         layers = named(body(of), "all layers", "s")
-        first = layers * share + of(embed)
-        last = layers * last_share + of(head)
-        everything = layers + of(embed) + of(head)
-        slowest = where(single, everything, maximum(first, last, at_least))
-        slowest = named(slowest, "T_slowest_stage", "s")
-        return rule(microbatches, slowest, named(everything, "T_all_stages", "s"), ends)
+        slowest = named(maximum(most(kinds, layers, of(embed), of(head)), at_least), "T_slowest_stage", "s")
+        return rule(microbatches, slowest, named(layers + of(embed) + of(head), "T_all_stages", "s"), ends)
+
+    def pipelined(microbatches: Number, slowest: Number, everything: Number, ends: Number) -> Number:
+        if chosen.schedule in ("1f1b", "gpipe"):
+            return interleaved_seconds(microbatches, slowest, everything, ends, chosen.chunks)
+        weights = named(body(lambda n: evaluated.local[n].weight_gradients), "T_weight_gradients", "s")
+        if beside:
+            backward = body(lambda n: passes[n].backward.seconds)
+            return dualpipe_seconds(microbatches, slowest, everything, ends, stages, weights, backward)
+        filled = FILLED[chosen.schedule]
+        return zero_bubble_seconds(microbatches, slowest, everything, ends, stages, weights, filled)
 
     # the update: what the end of the step cannot hide
-    def on_stage(of: Of) -> Number:
-        return body(of) * share + where(single, of(embed) + of(head), maximum(of(embed), of(head)))
-
     update = {c.name: _update(c, evaluated.values[c.name], links) for c in structure.programs}
     reduce_seconds = named(on_stage(lambda n: update[n].reduce), "T_reduce_gradients", "s")
     gather_seconds = named(on_stage(lambda n: update[n].gather), "T_gather_weights", "s")
-    room_backward = on_stage(lambda n: passes[n].backward.room)
-    room_forward = on_stage(lambda n: passes[n].forward.room)
+    room_backward = on_stage(lambda n: passes[n].room[1])
+    room_forward = on_stage(lambda n: passes[n].room[0])
     optimizer = optimizer_seconds(states["optimizer"], states["gradients"], states["weights"], rates.hbm_expected)
     exposed_reduce = exposed_seconds(reduce_seconds, room_backward)
     exposed_gather = exposed_seconds(gather_seconds, room_forward)
     permute, permute_bound = _boundary(structure, evaluated, links)
-    ends = total((optimizer, exposed_reduce, exposed_gather, step_overhead, 2 * (stages - 1) * permute))
+    mirror, mirror_bound = _mirror(links, states, stages) if beside else (0.0, 0.0)
+    hand_over = 2 * (stages - 1) * permute + mirror
+    ends = total((optimizer, exposed_reduce, exposed_gather, step_overhead, hand_over))
     expected = schedule(
-        lambda n: named(passes[n].forward.seconds + passes[n].backward.seconds, f"T_microbatch({n})", "s"),
+        lambda n: named(passes[n].seconds, f"T_microbatch({n})", "s"),
         named(ends, "T_end_of_step", "s"),
-        schedule_seconds,
-        2 * permute,  # a stage cannot take microbatches faster than they are handed over
+        pipelined,
+        2 * chosen.chunks * permute,  # a stage cannot take microbatches faster than they are handed over
     )
     if not detail:
         return Step(expected, 0.0, {}, memory, 0.0, 0.0, ())
     resources = _resources(
-        evaluated, rates, policy, schedule, update, on_stage,
+        evaluated, rates, chosen, schedule, update, on_stage,
         optimizer_seconds(states["optimizer"], states["gradients"], states["weights"], rates.hbm),
-        microbatches, stages, permute_bound,
+        where(stages == 1, 0.0, 2 * chosen.chunks * microbatches * permute_bound + mirror_bound),
     )  # fmt: skip
     bound = named(maximum(*resources.values()), "step_seconds.bound", "s", note="the slowest resource")
     expected = named(expected, "step_seconds.expected", "s")
-    busy = microbatches * schedule(lambda n: passes[n].forward.seconds + passes[n].backward.seconds, 0.0, _slowest)
+    busy = microbatches * schedule(lambda n: passes[n].seconds, 0.0, _slowest)
     bubble = expected - ends - busy
     parts = _parts(
-        evaluated, passes, policy, microbatches, split,
+        evaluated, passes, policy, microbatches, kinds,
         reduce_seconds, exposed_reduce, gather_seconds, exposed_gather, optimizer, step_overhead, bubble,
-        2 * (stages - 1) * permute,
+        hand_over,
     )  # fmt: skip
     return Step(
         expected=expected,
@@ -198,6 +191,12 @@ def step(
         bubble=bubble,
         parts=parts,
     )
+
+
+def most(kinds: Sequence[Stage], blocks: Number, embed: Number, head: Number) -> Number:
+    """A quantity of all layers, the embedding and the head on the pipeline stage where it is most."""
+    each = [kind.of(blocks, embed, head) for kind in kinds]
+    return maximum(*each)
 
 
 def _slowest(microbatches: Number, slowest: Number, everything: Number, ends: Number) -> Number:
@@ -233,22 +232,35 @@ def _boundary(structure: Structure, evaluated: Evaluated, links: Links) -> tuple
     )
 
 
+def _mirror(links: Links, states: Mapping[str, Number], stages: Number) -> tuple[Number, Number]:
+    """Seconds in which the two chips that hold a stage exchange its gradients and then its weights: (expected, bound)."""
+    physics, achieved = links[("pipeline",)]
+    bytes = named(states["gradients"] + states["weights"], "gradients and weights of a stage", "B")
+    return (
+        where(stages == 1, 0.0, named(collective_seconds("permute", bytes, achieved), "T_mirror", "s")),
+        where(stages == 1, 0.0, collective_seconds("permute", bytes, physics)),
+    )
+
+
 def _resources(
     evaluated: Evaluated,
     rates: Rates,
-    policy: str,
+    chosen: Choices,
     schedule: Callable[[Of, Number, Rule], Number],
     update: Mapping[str, _Update],
     on_stage: Callable[[Of], Number],
     optimizer: Number,
-    microbatches: Number,
-    stages: Number,
-    permute: Number,
+    hand_over: Number,
 ) -> dict[str, Number]:
+    policy = chosen.remat
     again = f"recompute.{policy}"
+    waits = 1 / chosen.chunks if chosen.schedule in ("1f1b", "gpipe") else 0.0
+
+    def bound(microbatches: Number, slowest: Number, everything: Number, ends: Number) -> Number:
+        return bound_seconds(microbatches, slowest, everything, ends, waits)
 
     def run(of: Of, ends: Number) -> Number:
-        return schedule(of, ends, bound_seconds)
+        return schedule(of, ends, bound)
 
     def flops(name: str) -> Number:
         f = evaluated.local[name].flops
@@ -282,7 +294,6 @@ def _resources(
 
         ends = on_stage(at_end)
         result[f"network {axis}"] = named(run(busy, ends), f"network {axis}", "s")
-    hand_over = where(stages == 1, 0.0, 2 * microbatches * permute)
     result["network pipeline"] = named(hand_over, "network pipeline", "s")
     return result
 
@@ -292,7 +303,7 @@ def _parts(
     passes: Mapping[str, Pass],
     policy: str,
     microbatches: Number,
-    split: Stages,
+    kinds: Sequence[Stage],
     reduce: Number,
     exposed_reduce: Number,
     gather: Number,
@@ -307,15 +318,12 @@ def _parts(
     again = f"recompute.{policy}"
     embed, head = structure.embed.name, structure.head.name
 
-    def stage(layers: Number, ends: tuple[str, ...]) -> tuple[dict[str, Number], Number]:
-        times = {c.name: structure.counts[c.name] * layers / split.layers for c in structure.blocks}
-        times |= dict.fromkeys(ends, 1.0)
-        return times, total(n * (passes[c].forward.seconds + passes[c].backward.seconds) for c, n in times.items())
+    def stage(kind: Stage) -> tuple[dict[str, Number], Number]:
+        times = {c.name: structure.counts[c.name] * kind.share for c in structure.blocks}
+        times |= {embed: kind.embed, head: kind.head}
+        return times, total(n * passes[c].seconds for c, n in times.items())
 
-    if split.stages == 1:
-        weight, _ = stage(split.layers, (embed, head))
-    else:
-        weight, _ = max(stage(split.full, (embed,)), stage(split.last, (head,)), key=lambda pair: pair[1])
+    weight, _ = max(map(stage, kinds), key=lambda pair: pair[1])
     compute: dict[str, Number] = {}
     for n, w in weight.items():
         for key, seconds in evaluated.local[n].parts.items():
@@ -333,9 +341,7 @@ def _parts(
             for (axis, overlap_class, phase), seconds in evaluated.moved[n].by_axis.items():
                 if overlap_class == kind and phase in ("forward", "backward", again):
                     busy[axis] = busy.get(axis, 0.0) + microbatches * w * seconds
-            exposed = exposed + microbatches * w * total(
-                getattr(d, kind) for d in (passes[n].forward, passes[n].backward)
-            )
+            exposed = exposed + microbatches * w * total(getattr(d, kind) for d in passes[n].both)
         whole = total(busy.values())
         for axis, seconds in busy.items():
             # exposed time is shared out over the axes in proportion to how long each is busy

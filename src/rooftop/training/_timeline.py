@@ -1,7 +1,7 @@
 """A step over time: what every pipeline stage does when, what each network carries, what a chip holds.
 
-Drawn from the parts of an estimated step, whose sum the events keep: stages are as slow as the slowest one and follow 1F1B
-(Narayanan et al., 2021, section 2.2). Collectives that hide are not placed: only how long they are busy is known.
+Drawn from the parts of an estimated step, whose sum the events keep: stages are as slow as the slowest one, warm up with as many
+forward passes as the schedule holds microbatches in flight, and alternate then as 1F1B does (Narayanan et al., 2021, section 2.2). Collectives that hide are not placed: only how long they are busy is known.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rooftop.training._evaluate import Estimate
+from rooftop.training._schedule import in_flight
 
 #: Pieces into which the microbatches of a stage are drawn at most.
 _MOST_PIECES = 64
@@ -79,7 +80,8 @@ def timeline(e: Estimate) -> Timeline:
     stages, microbatches = e.plan.mesh.get("pipeline", 1), e.plan.microbatches
     pieces = min(microbatches, _MOST_PIECES)
     work = _work(e)
-    lanes = tuple(tuple(_lane(work, s, stages, microbatches, pieces)) for s in range(stages))
+    flying = [float(in_flight(e.plan.choices, microbatches, stages, stages - 1 - s)) for s in range(stages)]
+    lanes = tuple(tuple(_lane(work, s, flying[s], stages, microbatches, pieces)) for s in range(stages))
     traffic = tuple(
         Traffic(p.name, float(p.seconds), float(p.seconds - p.overlapped)) for p in e.step.parts if p.kind == "network"
     )
@@ -110,7 +112,7 @@ def _work(e: Estimate) -> _Work:
     )  # fmt: skip
 
 
-def _lane(work: _Work, stage: int, stages: int, microbatches: int, pieces: int) -> Iterator[Event]:
+def _lane(work: _Work, stage: int, flying: float, stages: int, microbatches: int, pieces: int) -> Iterator[Event]:
     """Events of a stage: it waits for its first piece, warms up with forward passes, alternates, and drains."""
     clock = 0.0
 
@@ -122,7 +124,7 @@ def _lane(work: _Work, stage: int, stages: int, microbatches: int, pieces: int) 
 
     back = work.recompute + work.backward + sum(s for _, s in work.exposed)
     forward_share = work.forward / (work.forward + back)
-    warm = max(1, math.ceil(min(stages - stage, microbatches) * pieces / microbatches))
+    warm = max(1, min(pieces, math.ceil(flying * pieces / microbatches)))
     # of (p - 1) waits, a stage has as many before its first piece as there are stages before it
     before = stage / (stages - 1) * work.bubble if stages > 1 else 0.0
     after = work.bubble - before

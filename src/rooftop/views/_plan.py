@@ -18,6 +18,7 @@ from rooftop.training import (
     loss,
     six_nd,
 )
+from rooftop.training._answer import schedule_text
 from rooftop.training._keep import Found
 from rooftop.units import format_bytes, format_count, format_seconds, format_usd
 from rooftop.views._terminal import bar, group, heading, lines, table
@@ -153,7 +154,8 @@ def _summary(answer: Answer) -> RenderableType:
          + (f" ({e.problem.slice.chips - e.plan.chips:,} idle)" if e.plan.chips < e.problem.slice.chips else "")),
         ("batch", f"{e.batch_tokens:,} tokens: {e.plan.groups} groups x {e.plan.microbatches} microbatches x"
          f" {e.plan.sequences} sequences of {e.problem.seq}"),
-        ("schedule", f"ZeRO-{e.plan.choices.zero} over fsdp, remat {e.plan.choices.remat}"),
+        ("schedule", f"ZeRO-{e.plan.choices.zero} over fsdp, remat {e.plan.choices.remat}"
+         + (f", {schedule_text(e.plan).removeprefix('schedule ')}" if e.plan.mesh["pipeline"] > 1 else "")),
         ("placement", placement_text(e)),
     ]  # fmt: skip
     if answer.run is not None:
