@@ -15,6 +15,7 @@ from rooftop.costing._axes import (
     outer_axes,
     outer_name,
 )
+from rooftop.costing._kernels import Kernel, kernels
 from rooftop.costing._terms import Collector, Terms, Transfer, Work
 from rooftop.costing._time import (
     Direction,
@@ -34,6 +35,7 @@ __all__ = [
     "TENSOR",
     "Collector",
     "Direction",
+    "Kernel",
     "Links",
     "Rates",
     "Terms",
@@ -44,6 +46,7 @@ __all__ = [
     "direction",
     "exposed_seconds",
     "inner_mesh",
+    "kernels",
     "links_of",
     "narrowed",
     "outer_axes",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from rooftop.costing import PLACEMENT_ORDER, Links, Rates, inner_mesh, links_of
+from rooftop.costing import PLACEMENT_ORDER, Kernel, Links, Rates, inner_mesh, kernels, links_of
 from rooftop.formula import Number, Traced, ceil, formula, given, maximum, named, total
 from rooftop.inference._layouts import SERVING_AXES, Layout
 from rooftop.inference._question import Problem
@@ -168,6 +168,19 @@ class Scene:
         )
         host = named(memory.pop("host"), "host memory", "B")
         return Generate(step, tokens, tpot, memory, named(total(memory.values()), "memory", "B"), host)
+
+    def kernels(self, batch: int) -> tuple[Kernel, ...]:
+        """Every kernel of a chip in a generate step of `batch` sequences; those of a draft model are not among them."""
+        p = self.problem
+        s = self.structure(p.model, "generate", p.question.draft_tokens + 1, p.context)
+        sequences = self.whole(batch, self.layout.spread)
+        evaluated = Evaluated.of(s, sequences, self.experts(s, batch)[1], self.environment(s)[0])
+        return tuple(
+            kernel
+            for c in s.programs
+            if s.counts.get(c.name)
+            for kernel in kernels(c, evaluated.values[c.name], self.rates, s.counts[c.name])
+        )
 
     def _draft(self, sequences: Number, batch: Number, context: int | None, *, detail: bool) -> Pass:
         p = self.problem

@@ -12,7 +12,7 @@ from rooftop.training._critical import (
     slice_critical_batch,
     tensor_limit,
 )
-from rooftop.training._evaluate import Estimate, estimate
+from rooftop.training._evaluate import Estimate, estimate, step_kernels
 from rooftop.training._explain import explain_estimate
 from rooftop.training._failures import PRESETS, Failures, Goodput, best_interval, failure_rate, goodput
 from rooftop.training._file import described, load, made_for, read_plan, saved, write_plan
@@ -115,6 +115,7 @@ __all__ = [
     "seconds_at",
     "six_nd",
     "slice_critical_batch",
+    "step_kernels",
     "step_of",
     "tensor_limit",
     "timeline",

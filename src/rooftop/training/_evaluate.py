@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from rooftop.costing import MESH_AXES, PLACEMENT_ORDER, Rates, links_of
+from rooftop.costing import MESH_AXES, PLACEMENT_ORDER, Kernel, Rates, kernels, links_of
 from rooftop.formula import Number, Traced, given, maximum, named
 from rooftop.roofline import Placement
 from rooftop.training._estimate import local, moved
 from rooftop.training._plan import Plan, Problem, environment
 from rooftop.training._run import utilisation
-from rooftop.training._step import Evaluated, Part, Step, memory_of, states_of, step
+from rooftop.training._step import Evaluated, Part, Step, memory_of, stages_of, states_of, step
 from rooftop.training._structure import structure
 from rooftop.transformer import training_flops_per_token, with_capacity
 
@@ -152,6 +152,29 @@ def evaluate(problem: Problem, the_plan: Plan, *, traced: bool = False) -> Step:
             part = replace(part, seconds=same.seconds + part.seconds, overlapped=same.overlapped + part.overlapped)
         parts[key] = replace(part, name=key[0])
     return replace(result, resources=resources, parts=tuple(parts.values()))
+
+
+def step_kernels(e: Estimate) -> tuple[Kernel, ...]:
+    """Every kernel of a chip in a step of an estimate, on a pipeline stage with the most layers.
+
+    Embedding and head are listed although with several stages no chip has both. What is recomputed is a phase of its own.
+    """
+    problem, plan = e.problem, e.plan
+    compiled = structure(problem.model, problem.seq, plan.choices.layout, problem.recipe)
+    mesh: dict[str, Number] = {a: plan.mesh.get(a, 1) for a in MESH_AXES}
+    axes, inner = environment(mesh, plan.sequences, compiled.kv_heads, compiled.axes)
+    split = stages_of(compiled.layers, inner["pipeline"])
+    blocks = {c.name for c in compiled.blocks}
+    result: list[Kernel] = []
+    for c in compiled.programs:
+        share = float(split.full / split.layers) if c.name in blocks else 1.0
+        count = plan.microbatches * compiled.counts[c.name] * share
+        again = c.recomputed[plan.choices.remat]
+        for work, kernel in zip(c.works, kernels(c, c.evaluate(axes, inner), problem.rates, count), strict=True):
+            result.append(kernel)
+            if kernel.phase == "forward" and not again.isdisjoint(work.ops):
+                result.append(replace(kernel, phase="recompute"))
+    return tuple(result)
 
 
 def _only(axes: str, active: set[str]) -> str:
