@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -15,13 +15,16 @@ from rooftop.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from rooftop.figures import Figure
     from rooftop.transformer import Architecture
 
     ParamType = click.ParamType[Any]
 else:  # generic only since click 8.4
     ParamType = click.ParamType
 
-_HTML = "rooftop.html"
+_FILES = {"html": "rooftop.html", "pdf": "rooftop.pdf"}
+#: Where a caller other than a terminal wants the answer: a function of its data and its figures.
+SINK = "rooftop.sink"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -60,20 +63,21 @@ SIZES = Parsed("name=size,...", units.parse_sizes)
 
 
 def json_option(function: F) -> F:
-    """Add `--json` (parameter `as_json`) and `--html FILE` (kept for `emit`)."""
-    function = click.option(
-        "--html",
-        type=click.Path(dir_okay=False, writable=True),
-        expose_value=False,
-        callback=_keep_html,
-        help="Also write the answer as a self-contained HTML file.",
-    )(function)
+    """Add `--json` (parameter `as_json`), `--html FILE` and `--pdf FILE` (kept for `emit`)."""
+    for name, what in (("pdf", "as PDF, printed by an installed Chromium"), ("html", "as a self-contained HTML page")):
+        function = click.option(
+            f"--{name}",
+            type=click.Path(dir_okay=False, writable=True),
+            expose_value=False,
+            callback=_keep_file,
+            help=f"Also write the answer {what}.",
+        )(function)
     return click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, nothing else.")(function)
 
 
-def _keep_html(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+def _keep_file(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None:
-        ctx.meta[_HTML] = value
+        ctx.meta[_FILES[str(param.name)]] = value
 
 
 def model_named(name: str) -> Architecture:
@@ -111,27 +115,42 @@ def emit(
     data: Mapping[str, Any],
     render: Callable[[], RenderableType],
     as_json: bool,
-    page: Callable[[], str] | None = None,
+    figures: Callable[[], Sequence[Figure]] = tuple,
 ) -> None:
-    """Print the answer: as JSON, or as rendered for a person; and write it to the file of `--html`, as `page` if given."""
+    """Print the answer: as JSON, or as rendered for a person; and write it with its figures to the files of `--html`, `--pdf`."""
     context = click.get_current_context(silent=True)
-    path = context.meta.get(_HTML) if context is not None else None
-    if path is not None:
-        from rooftop.views import html_page
-
-        try:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(html_page(render()) if page is None else page())
-        except OSError as error:
-            raise InputError(
-                f"--html: cannot write {path}: {error.strerror or error}; give a file that can be written", field="html"
-            ) from None
+    meta = context.meta if context is not None else {}
+    if SINK in meta:
+        meta[SINK](data, figures)
+        return
+    html, pdf = meta.get(_FILES["html"]), meta.get(_FILES["pdf"])
+    if html is not None or pdf is not None:
+        _write_page(html, pdf, render, figures)
     if as_json:
         click.echo(json.dumps(plain(data), allow_nan=False))
         return
     from rooftop.views import console
 
     console().print(render())
+
+
+def _write_page(
+    html: str | None, pdf: str | None, render: Callable[[], RenderableType], figures: Callable[[], Sequence[Figure]]
+) -> None:
+    from rooftop.views._html import html_page
+    from rooftop.views._pdf import write_pdf
+
+    page = html_page(render(), figures())
+    if html is not None:
+        try:
+            with open(html, "w", encoding="utf-8") as file:
+                file.write(page)
+        except OSError as error:
+            raise InputError(
+                f"--html: cannot write {html}: {error.strerror or error}; give a file that can be written", field="html"
+            ) from None
+    if pdf is not None:
+        write_pdf(page, pdf)
 
 
 def plain(value: Any) -> Any:

@@ -32,10 +32,10 @@ def command(
     """
     import tempfile
 
+    from rooftop.figures import trace_figures
     from rooftop.lower import load_function, parse_shapes
     from rooftop.profiles import analyse, capture, read
     from rooftop.views._trace import trace_json, trace_text
-    from rooftop.views._trace_html import trace_page
 
     loaded = load_function(function)
     arguments = parse_shapes(shapes)
@@ -44,4 +44,4 @@ def command(
         capture(loaded, arguments, steps, folder)
         traces = read(folder)
     report = analyse(traces, where)
-    emit(trace_json(report), lambda: trace_text(report, top), as_json, lambda: trace_page(report, traces, top))
+    emit(trace_json(report), lambda: trace_text(report, top), as_json, lambda: trace_figures(report, traces))

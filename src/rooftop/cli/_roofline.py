@@ -32,10 +32,16 @@ def command(
 ) -> None:
     """The roofline of one op on one chip: FLOPs, bytes, intensity, bound, what binds it, critical sizes."""
     from rooftop.arrays import parse
+    from rooftop.figures import op_chart
     from rooftop.hardware import slice_of
     from rooftop.roofline import op_roofline
     from rooftop.views._roofline import roofline_json, roofline_text
 
     parsed = parse(expression)
     result = op_roofline(parsed, sizes or {}, slice_of(where).chip, dtype=dtype, memory=memory)
-    emit(roofline_json(result), lambda: roofline_text(parsed, result), as_json)
+    emit(
+        roofline_json(result),
+        lambda: roofline_text(parsed, result),
+        as_json,
+        lambda: [op_chart(result, str(parsed))],
+    )

@@ -105,6 +105,7 @@ def command(
     MODEL is a name of the catalogue, the path of a config.json or of its folder, or numbers.
     """
     from rooftop import inference
+    from rooftop.figures import serving_figures
     from rooftop.hardware import slice_of
     from rooftop.inference._layouts import CACHES, EXPERTS, WEIGHTS
     from rooftop.units import parse_integer
@@ -131,7 +132,7 @@ def command(
         return
     answer = inference.serve(question, limits) if load is None else inference.fewest(question, load, limits)
     if explain is None:
-        emit(serving_json(answer), lambda: serving_text(answer), as_json)
+        emit(serving_json(answer), lambda: serving_text(answer), as_json, lambda: serving_figures(answer))
         return
     found = inference.explain_point(answer.best, explain, depth)
     emit({**serving_json(answer), "explanation": explanation_json(found)}, lambda: explanation_text(found), as_json)

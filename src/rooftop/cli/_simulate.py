@@ -122,6 +122,7 @@ def command(
     MODEL is a name of the catalogue, the path of a config.json or of its folder, or numbers.
     """
     from rooftop import simulation
+    from rooftop.figures import simulation_figures
     from rooftop.views._simulate import outcome_json, outcome_text, timeline_svg
 
     work = simulation.workload(workload_text)
@@ -145,7 +146,12 @@ def command(
             outcomes = simulation.seeds(setup, work, seeds or 1, seed=seed, sink=sink)
     if timeline_file is not None:
         _write(timeline_file, timeline_svg(outcomes[0]))
-    emit(outcome_json(outcomes, rate), lambda: outcome_text(outcomes, rate), as_json)
+    emit(
+        outcome_json(outcomes, rate),
+        lambda: outcome_text(outcomes, rate),
+        as_json,
+        lambda: simulation_figures(outcomes[0]),
+    )
 
 
 def _replica(

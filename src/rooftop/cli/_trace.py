@@ -60,10 +60,10 @@ def command(
     PATH is an xplane.pb of XLA, a Chrome trace of PyTorch or JAX (.json, .json.gz), an Nsight Systems export (.sqlite), or a
     folder of them; several files are the ranks of one run.
     """
+    from rooftop.figures import trace_figures
     from rooftop.profiles import against, analyse, compare, read, write_parquet, write_perfetto
     from rooftop.views import group
     from rooftop.views._trace import op_json, plan_json, plan_text, trace_json, trace_text, versus_json, versus_text
-    from rooftop.views._trace_html import trace_page
 
     _keep_inputs((*paths, *versus, *((plan_file,) if plan_file else ())), {"parquet": parquet, "perfetto": perfetto})
     traces = [trace for path in paths for trace in read(path)]
@@ -83,7 +83,7 @@ def command(
         data = {**trace_json(report), "against_plan": plan_json(planned)}
         emit(data, lambda: group(plan_text(planned), trace_text(report, top)), as_json)
         return
-    emit(trace_json(report), lambda: trace_text(report, top), as_json, lambda: trace_page(report, traces, top))
+    emit(trace_json(report), lambda: trace_text(report, top), as_json, lambda: trace_figures(report, traces))
 
 
 def _keep_inputs(inputs: tuple[str, ...], outputs: dict[str, str | None]) -> None:

@@ -198,6 +198,7 @@ def asked_for(model: str, where: str, answer: Any, options: dict[str, Any]) -> d
 
 def show(answer: Any, as_json: bool, explain: str | None, depth: int, over_time: bool, found: Any = None) -> None:
     """Print an answer, perhaps over time and with how far its axes go, or the derivation of one of its quantities."""
+    from rooftop.figures import training_figures
     from rooftop.training import explain_estimate, timeline
     from rooftop.views import group
     from rooftop.views._explain import explanation_json, explanation_text
@@ -218,6 +219,7 @@ def show(answer: Any, as_json: bool, explain: str | None, depth: int, over_time:
                 *([] if drawn is None else [timeline_text(drawn, answer.best)]),
             ),
             as_json,
+            lambda: training_figures(answer),
         )
         return
     refuse_given("--timeline", "--limits", why="--explain shows a derivation alone")

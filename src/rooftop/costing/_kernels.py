@@ -56,9 +56,7 @@ def kernels(terms: Terms, sizes: Sequence[Number], rates: Rates, count: float) -
         yield _kernel(work, terms.name, sizes, rates, count, float(expected))
 
 
-def _kernel(
-    work: Work, program: str, sizes: Sequence[Number], rates: Rates, count: float, expected: float
-) -> Kernel:
+def _kernel(work: Work, program: str, sizes: Sequence[Number], rates: Rates, count: float, expected: float) -> Kernel:
     bytes = float(total(sizes[i] for i in work.bytes))
     matrix = bool(work.flops)
     flops = float(total(sizes[i] for i in (work.flops if matrix else work.vector)))

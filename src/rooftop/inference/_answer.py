@@ -12,6 +12,7 @@ from rooftop.inference._critical import binds_from, critical_batch
 from rooftop.inference._evaluate import Configuration, Generate, Prefill, Scene, throughput, usd_per_million
 from rooftop.inference._question import BATCHES, Problem, Question, assumptions, problem_of
 from rooftop.inference._search import Candidate, Limits, Outcome, search
+from rooftop.shown import Shown
 from rooftop.units import format_bytes, format_seconds
 
 
@@ -90,7 +91,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Shown):
     """points: the best configuration at each batch. frontier: those that no other beats in both latency and throughput.
 
     caches: sequences whose caches fit beside the weights; critical: the batch from which matmuls with weights are bound by

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rooftop.errors import InputError, NoAnswer
+from rooftop.shown import Shown
 from rooftop.simulation._fleet import Fleet, Simulation
 from rooftop.simulation._record import Record, Sink, Slo, Timeline
 from rooftop.simulation._replica import Replica
@@ -30,7 +31,7 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(Shown):
     """What came out of one simulation.
 
     usd: what the replicas cost while they were there, None where a price is not known. record: distributions of seconds and counts. timeline: integrals over time of all engines. span: seconds from the first

@@ -11,6 +11,7 @@ import numpy as np
 
 from rooftop.costing import MESH_AXES, batch_groups
 from rooftop.errors import InputError
+from rooftop.shown import Shown
 from rooftop.training._choices import DEFAULT, Choices
 from rooftop.training._evaluate import Estimate, estimate
 from rooftop.training._failures import goodput
@@ -29,7 +30,7 @@ from rooftop.units import dtype_bytes, format_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Shown):
     """What `rooftop plan` and `rooftop step` say."""
 
     question: Question

@@ -1,5 +1,5 @@
 """One renderer per kind of result, for the terminal and as JSON. Nothing is computed here."""
 
-from rooftop.views._terminal import bar, console, group, heading, html_page, lines, table
+from rooftop.views._terminal import bar, console, group, heading, lines, table
 
-__all__ = ["bar", "console", "group", "heading", "html_page", "lines", "table"]
+__all__ = ["bar", "console", "group", "heading", "lines", "table"]

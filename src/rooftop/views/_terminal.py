@@ -24,17 +24,6 @@ def console(*, stderr: bool = False) -> Console:
     return Console(file=stream, width=width, highlight=False, soft_wrap=False)
 
 
-def html_page(renderable: RenderableType) -> str:
-    """What the terminal shows, as one self-contained HTML page."""
-    import io
-
-    from rich.console import Console
-
-    recorder = Console(record=True, file=io.StringIO(), width=120, highlight=False)
-    recorder.print(renderable)
-    return recorder.export_html(inline_styles=True)
-
-
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, caption: str | None = None) -> Table:
     """A table; columns whose name starts with '>' are aligned right."""
     from rich import box

@@ -1,0 +1,177 @@
+"""Figures draw what was computed, and reports need nothing but themselves."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rooftop as rt
+from rooftop.cli import run
+from rooftop.errors import MissingExtra
+from rooftop.figures import (
+    AXES,
+    COLOURS,
+    SERIES,
+    Figure,
+    figure_json,
+    serving_figures,
+    simulation_figures,
+    training_figures,
+)
+from rooftop.inference import Scene
+from rooftop.training import step_kernels
+
+go = pytest.importorskip("plotly.graph_objects", reason="comes with rooftop[figures]")
+
+
+def by_name(figures: list[Figure]) -> dict[str, Figure]:
+    return {figure.name: figure for figure in figures}
+
+
+def checked(figures: list[Figure]) -> dict[str, Figure]:
+    """Plotly accepts every trace and layout; every figure has words and numbers, and is JSON."""
+    for figure in figures:
+        go.Figure(data=list(figure.data), layout=dict(figure.layout))
+        assert figure.rows
+        assert {len(row) for row in figure.rows} == {len(figure.columns)}
+        assert len(figure.caption) > 20
+        json.dumps(figure_json(figure), allow_nan=False)
+    return by_name(figures)
+
+
+@pytest.mark.parametrize("remat", ["none", "selective", "full"])
+def test_kernels_add_up_to_the_computing_parts_of_a_step(remat: str) -> None:
+    best = rt.plan("llama-3-8b", on="h100:64", batch=1e6, fix={"pipeline": 1}, remat=(remat,)).best
+    listed = sum(k.count * k.expected for k in step_kernels(best))
+    assert listed == pytest.approx(sum(float(p.seconds) for p in best.step.parts if p.kind == "compute"))
+    assert all(k.bound <= k.expected for k in step_kernels(best))
+
+
+def test_kernels_of_a_generate_step_add_up() -> None:
+    p = rt.serve("llama-3-8b", on="h100:2", batches=(64,)).best
+    listed = sum(k.count * k.expected for k in Scene(p.problem, p.at).kernels(p.batch))
+    assert listed == pytest.approx(sum(float(x.seconds) for x in p.generate.step.parts if x.kind == "compute"))
+
+
+def test_training_figures_show_the_answer() -> None:
+    answer = rt.plan("llama-3-8b", on="h100:64", batch=1e6, fix={"pipeline": 4})
+    found = checked(training_figures(answer))
+    step = float(answer.best.step.expected)
+    lanes: dict[str, float] = {}
+    for lane, _, _, start, seconds in found["timeline"].rows:
+        if start is not None:
+            lanes[lane] = lanes.get(lane, 0.0) + seconds
+    assert list(lanes) == [f"stage {n}" for n in range(4)] or set(lanes) == {f"stage {n}" for n in range(4)}
+    assert all(seconds == pytest.approx(step) for seconds in lanes.values())
+    first = [row for row in found["memory"].rows if row[0].startswith("1. ")]
+    assert sum(row[2] for row in first) == pytest.approx(float(answer.best.step.memory_bytes))
+    exposed = [row[4] for row in found["time"].rows if row[0].startswith("1. ")]
+    assert sum(exposed) == pytest.approx(step)
+    for trace in found["roofline"].data:
+        if trace["mode"] == "markers":
+            for x, y in zip(trace["x"], trace["y"], strict=True):
+                roof = min(answer.best.peak, x * answer.best.problem.slice.chip.hbm_bandwidth)
+                assert y <= roof * 1.0001
+
+
+def test_serving_and_simulation_figures() -> None:
+    answer = rt.serve("llama-3-8b", on="h100:1")
+    found = checked(serving_figures(answer))
+    assert [row[0] for row in found["frontier"].rows] == [p.batch for p in answer.points]
+    outcome = rt.simulate("llama-3-8b", "h100:1", "poisson:rate=4,requests=200,input=500,output=50")
+    found = checked(simulation_figures(outcome))
+    quantiles = [row[2] for row in found["latency"].rows if row[0] == "first token"]
+    assert quantiles == sorted(quantiles)
+
+
+def luminance(colour: str) -> float:
+    def linear(c: float) -> float:
+        return c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
+
+    r, g, b = (linear(int(colour[i : i + 2], 16) / 255) for i in (1, 3, 5))
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def test_colours_are_seen_on_light_and_on_dark() -> None:
+    dark = luminance("#14181f")
+    for colour in {*COLOURS.values(), *AXES.values(), *SERIES}:
+        assert 1.05 / (luminance(colour) + 0.05) >= 3, colour
+        assert (luminance(colour) + 0.05) / (dark + 0.05) >= 3, colour
+    assert len(set(AXES.values())) == len(AXES)
+
+
+COMMANDS: list[list[str]] = [
+    ["plan", "llama-3-8b", "--on", "v5e:4x4", "--batch", "1M"],
+    ["plan", "llama-3-8b", "--on", "h100", "--batch", "1M", "--scale", "8..64"],
+    ["serve", "llama-3-8b", "--on", "h100:1"],
+    ["roofline", "bf16[B=512, D=8192] * bf16[D, F=28672] -> bf16[B, F]", "--on", "v5e"],
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+def test_reports_need_nothing_but_themselves(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "report.html"
+    assert run([*words, "--html", str(path)]) == 0
+    printed = capsys.readouterr().out
+    page = path.read_text(encoding="utf-8")
+    assert not re.search(
+        r"<(?:link|img|iframe|script[^>]*src)", re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
+    )
+    assert "default-src 'none'" in page
+    drawn = [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', page)]
+    assert drawn
+    assert all(figure["data"] for figure in drawn)
+    assert "<table>" in page
+    assert printed.splitlines()[0].strip()[:20] in page.replace("&lt;", "<").replace("&gt;", ">")
+
+
+def test_reports_say_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rooftop.figures import plotly_script
+
+    def absent(package: str) -> Any:
+        raise ModuleNotFoundError(package)
+
+    plotly_script.cache_clear()
+    monkeypatch.setattr("importlib.resources.files", absent)
+    with pytest.raises(MissingExtra, match=r"rooftop\[figures\]"):
+        plotly_script()
+    monkeypatch.undo()
+    monkeypatch.setenv("ROOFTOP_BROWSER", "no-such-browser")
+    assert run(["chip", "v5e", "--pdf", str(tmp_path / "a.pdf")]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("rooftop: --pdf: no Chromium")
+    assert error.count("\n") == 1
+
+
+def test_a_report_is_printed(tmp_path: Path) -> None:
+    from rooftop.views._pdf import browser
+
+    if browser() is None:
+        pytest.skip("no Chromium is installed")
+    path = tmp_path / "report.pdf"
+    assert run(["serve", "llama-3-8b", "--on", "h100:1", "--batch", "1,8", "--pdf", str(path)]) == 0
+    assert path.read_bytes().startswith(b"%PDF")
+    assert path.stat().st_size > 20_000
+
+
+def test_results_draw_themselves_in_notebooks() -> None:
+    from rooftop.figures import _embed
+
+    _embed._shown.clear()
+    answer = rt.serve("llama-3-8b", on="h100:1", batches=(1, 8))
+    first, second = answer._repr_html_(), answer._repr_html_()
+    assert first is not None
+    assert second is not None
+    assert len(first) > 1_000_000 > len(second)  # what draws is in the first only
+    for text in (first, second):
+        assert "Latency against throughput" in text
+        assert "All numbers" in text
+    assert rt.plan("llama-3-8b", on="v5e:4x4", batch=1e6)._repr_html_()
