@@ -11,7 +11,8 @@ from rooftop.roofline import Placement
 from rooftop.training._estimate import local, moved
 from rooftop.training._plan import Plan, Problem, environment
 from rooftop.training._run import utilisation
-from rooftop.training._step import Evaluated, Part, Step, memory_of, stages_of, states_of, step
+from rooftop.training._schedule import stages_of
+from rooftop.training._step import Evaluated, Part, Step, memory_of, states_of, step
 from rooftop.training._structure import structure
 from rooftop.transformer import training_flops_per_token, with_capacity
 
@@ -163,11 +164,12 @@ def step_kernels(e: Estimate) -> tuple[Kernel, ...]:
     compiled = structure(problem.model, problem.seq, plan.choices.layout, problem.recipe)
     mesh: dict[str, Number] = {a: plan.mesh.get(a, 1) for a in MESH_AXES}
     axes, inner = environment(mesh, plan.sequences, compiled.kv_heads, compiled.axes)
-    split = stages_of(compiled.layers, inner["pipeline"])
+    kinds = stages_of(compiled.layers, inner["pipeline"], plan.microbatches, plan.choices)
+    most = max(float(kind.share * kind.copies) for kind in kinds)
     blocks = {c.name for c in compiled.blocks}
     result: list[Kernel] = []
     for c in compiled.programs:
-        share = float(split.full / split.layers) if c.name in blocks else 1.0
+        share = most if c.name in blocks else 1.0
         count = plan.microbatches * compiled.counts[c.name] * share
         again = c.recomputed[plan.choices.remat]
         for work, kernel in zip(c.works, kernels(c, c.evaluate(axes, inner), problem.rates, count), strict=True):
