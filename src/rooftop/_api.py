@@ -21,7 +21,10 @@ class Options(TypedDict, total=False):
     tokens: float  # of the whole run
     batch_within: float
     precision: str
+    optimizer: str
     optimizer_dtype: str
+    gradient_dtype: str
+    reduction_dtype: str
     price: float  # USD per chip-hour
     headroom: float
     collective_matmul: bool

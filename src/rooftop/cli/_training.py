@@ -89,7 +89,15 @@ def training_options(function: F, *, saved: bool = False) -> F:
             click.option(
                 "--repair", type=SECONDS, default=86400.0, help="How long a failed chip is out.  [default: 1d]"
             ),
-            click.option("--optimizer-dtype", help="Dtype of the AdamW moments: fp32 or bf16."),
+            click.option(
+                "--optimizer",
+                default="adamw",
+                show_default=True,
+                help="adamw, adafactor, lion, sgd-momentum, muon.",
+            ),
+            click.option("--optimizer-dtype", help="Dtype of the optimizer's moments: fp32, bf16, fp16, fp8 or int8."),
+            click.option("--gradient-dtype", help="Dtype in which gradients are accumulated: fp32, bf16 or fp16."),
+            click.option("--reduction-dtype", help="Dtype in which gradients cross the network: fp32, bf16 or fp16."),
             click.option("--price", type=USD_PER_HOUR, help="USD per chip-hour, instead of the list price."),
             click.option(
                 "--collective-matmul",
@@ -191,7 +199,18 @@ def asked_for(model: str, where: str, answer: Any, options: dict[str, Any]) -> d
 
     there = answer.question.slice
     same = slice_of(where) == there
-    kept = ("seq", "batch", "precision", "optimizer_dtype", "capacity_factor", "collective_matmul", "headroom")
+    kept = (
+        "seq",
+        "batch",
+        "precision",
+        "optimizer",
+        "optimizer_dtype",
+        "gradient_dtype",
+        "reduction_dtype",
+        "capacity_factor",
+        "collective_matmul",
+        "headroom",
+    )
     told = {k: options[k] for k in kept if options.get(k) not in (None, False, 0.0)}
     return {"model": model, "slice": where if same else there.name, **told}
 

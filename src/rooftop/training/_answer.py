@@ -17,13 +17,13 @@ from rooftop.training._evaluate import Estimate, estimate
 from rooftop.training._failures import goodput
 from rooftop.training._keep import Found
 from rooftop.training._laws import TOKENS_PER_PARAMETER, chinchilla_tokens, six_nd
-from rooftop.training._plan import Plan
+from rooftop.training._plan import Plan, environment
 from rooftop.training._question import Question, price_of, problem_of
 from rooftop.training._refuse import check_fixed, no_plan
 from rooftop.training._run import Run, chip_hours, cost, energy, run_flops, run_seconds
 from rooftop.training._schedule import rules
 from rooftop.training._search import Limits, Outcome, Scene, search
-from rooftop.training._step import Part
+from rooftop.training._step import Part, states_of
 from rooftop.training._structure import structure
 from rooftop.transformer import MoE, parameters
 from rooftop.units import dtype_bytes, format_bytes
@@ -180,9 +180,12 @@ def run_of(question: Question, best: Estimate) -> Run | None:
 
 def checkpoint_size(best: Estimate) -> float:
     """Bytes of a checkpoint: every parameter with its optimizer states, the weights once (in the master copy if there is one)."""
-    recipe = best.problem.recipe
+    problem, recipe = best.problem, best.problem.recipe
+    compiled = structure(problem.model, problem.seq, DEFAULT, recipe)
+    axes, inner = environment(dict.fromkeys(MESH_AXES, 1), 1, compiled.kv_heads, compiled.axes)
+    values = {c.name: c.evaluate(axes, inner, c.held) for c in compiled.programs}
     weights = 0.0 if recipe.master else dtype_bytes(recipe.weights)
-    return parameters(best.problem.model).total * (recipe.optimizer_bytes + weights)
+    return float(states_of(compiled, values, DEFAULT, 1)["optimizer"]) + parameters(problem.model).total * weights
 
 
 def assumptions(question: Question, best: Estimate) -> tuple[str, ...]:
@@ -279,6 +282,6 @@ def grown_parts(best: Estimate, other: Estimate, most: int = 2) -> list[tuple[fl
 
 
 def _part_title(part: Part) -> str:
-    if part.kind == "compute" and part.name != "recompute":
+    if part.kind == "compute" and part.name not in ("recompute", "orthogonalisation"):
         return "matmuls and vector ops"
     return part.name

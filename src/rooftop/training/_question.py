@@ -26,7 +26,10 @@ class Question:
     batch_within: float = 0.1
     max_batch: float | None = None
     precision: str = "bf16"
+    optimizer: str = "adamw"
     optimizer_dtype: str | None = None
+    gradient_dtype: str | None = None
+    reduction_dtype: str | None = None
     price: float | None = None
     headroom: float = 0.0
     calibration: Calibration | None = None
@@ -63,7 +66,10 @@ def problem_of(question: Question) -> Problem:
             f"headroom={question.headroom} is not a share of HBM; give 0 to below 1, as in --headroom 0.1",
             field="headroom",
         )
-    chosen = recipe(question.precision, moments=question.optimizer_dtype)
+    chosen = recipe(
+        question.precision, moments=question.optimizer_dtype, optimizer_name=question.optimizer,
+        gradients=question.gradient_dtype, reduction=question.reduction_dtype,
+    )  # fmt: skip
     if chosen.compute not in where.chip.flops:
         able = [name for name, r in RECIPES.items() if r.compute in where.chip.flops]
         raise InputError(

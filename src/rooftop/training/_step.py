@@ -154,12 +154,15 @@ def step(
     room_backward = on_stage(lambda n: passes[n].room[1])
     room_forward = on_stage(lambda n: passes[n].room[0])
     optimizer = optimizer_seconds(states["optimizer"], states["gradients"], states["weights"], rates.hbm_expected)
+    exchange = named(on_stage(lambda n: update[n].exchange), "T_exchange_momenta", "s")
+    turned = named(on_stage(flops_of(evaluated)), "FLOPs of Newton-Schulz", "FLOP")
+    orthogonal = named(turned / rates.matmul_expected, "T_orthogonalise", "s")
     exposed_reduce = exposed_seconds(reduce_seconds, room_backward)
     exposed_gather = exposed_seconds(gather_seconds, room_forward)
     permute, permute_bound = _boundary(structure, evaluated, links)
     mirror, mirror_bound = _mirror(links, states, stages) if beside else (0.0, 0.0)
     hand_over = 2 * (stages - 1) * permute + mirror
-    ends = total((optimizer, exposed_reduce, exposed_gather, step_overhead, hand_over))
+    ends = total((optimizer, exchange, orthogonal, exposed_reduce, exposed_gather, step_overhead, hand_over))
     expected = schedule(
         lambda n: named(passes[n].seconds, f"T_microbatch({n})", "s"),
         named(ends, "T_end_of_step", "s"),
@@ -170,7 +173,7 @@ def step(
         return Step(expected, 0.0, {}, memory, 0.0, 0.0, ())
     resources = _resources(
         evaluated, rates, chosen, schedule, update, on_stage,
-        optimizer_seconds(states["optimizer"], states["gradients"], states["weights"], rates.hbm),
+        optimizer_seconds(states["optimizer"], states["gradients"], states["weights"], rates.hbm), turned / rates.peak,
         where(stages == 1, 0.0, 2 * chosen.chunks * microbatches * permute_bound + mirror_bound),
     )  # fmt: skip
     bound = named(maximum(*resources.values()), "step_seconds.bound", "s", note="the slowest resource")
@@ -180,7 +183,7 @@ def step(
     parts = _parts(
         evaluated, passes, policy, microbatches, kinds,
         reduce_seconds, exposed_reduce, gather_seconds, exposed_gather, optimizer, step_overhead, bubble,
-        hand_over,
+        hand_over, exchange, orthogonal,
     )  # fmt: skip
     return Step(
         expected=expected,
@@ -203,22 +206,31 @@ def _slowest(microbatches: Number, slowest: Number, everything: Number, ends: Nu
     return slowest
 
 
+def flops_of(evaluated: Evaluated) -> Of:
+    """FLOPs that orthogonalise the updates of a program's matrices, by its name."""
+    values = {c.name: total(evaluated.values[c.name][i] for i in c.orthogonal) for c in evaluated.structure.programs}
+    return values.__getitem__
+
+
 @dataclass(frozen=True, slots=True)
 class _Update:
     reduce: Number
     gather: Number
+    exchange: Number  # of momenta, for what works on whole matrices
     busy: Mapping[str, Number]
 
 
 def _update(compiled: Compiled, sizes: list[Number], links: Links) -> _Update:
     reduce: list[Number] = []
     gather: list[Number] = []
+    exchange: list[Number] = []
+    into = {"all_gather": gather, "all_to_all": exchange}
     busy: dict[str, Number] = {}
     for transfer in compiled.updates:
-        (gather if transfer.kind == "all_gather" else reduce).append(transfer_seconds(transfer, sizes, links))
+        into.get(transfer.kind, reduce).append(transfer_seconds(transfer, sizes, links))
         least = transfer_seconds(transfer, sizes, links, bound=True)
         busy[transfer.axis] = busy.get(transfer.axis, 0.0) + least
-    return _Update(total(reduce), total(gather), busy)
+    return _Update(total(reduce), total(gather), total(exchange), busy)
 
 
 def _boundary(structure: Structure, evaluated: Evaluated, links: Links) -> tuple[Number, Number]:
@@ -250,6 +262,7 @@ def _resources(
     update: Mapping[str, _Update],
     on_stage: Callable[[Of], Number],
     optimizer: Number,
+    orthogonal: Number,
     hand_over: Number,
 ) -> dict[str, Number]:
     policy = chosen.remat
@@ -275,7 +288,7 @@ def _resources(
                      note="weights read in both passes, gradients written, saved activations written and read")  # fmt: skip
 
     result: dict[str, Number] = {
-        "compute": named(run(lambda n: flops(n) / rates.peak, 0.0), "compute", "s"),
+        "compute": named(run(lambda n: flops(n) / rates.peak, orthogonal), "compute", "s"),
         "hbm": named(run(lambda n: bytes(n) / rates.hbm, optimizer), "hbm", "s"),
     }
     axes: list[str] = []
@@ -312,6 +325,8 @@ def _parts(
     overhead: Number,
     bubble: Number,
     hand_over: Number,
+    exchange: Number,
+    orthogonal: Number,
 ) -> tuple[Part, ...]:
     """Where the time of the slowest stage goes. The parts, less what is hidden, add up to the expected step."""
     structure = evaluated.structure
@@ -352,6 +367,8 @@ def _parts(
         Part("updated weights", "network", gather, gather - exposed_gather),
         Part("hand-over between stages", "network", hand_over, 0.0),
         Part("optimizer", "hbm", optimizer, 0.0),
+        Part("exchange of momenta", "network", exchange, 0.0),
+        Part("orthogonalisation", "compute", orthogonal, 0.0),
         Part("pipeline bubble", "bubble", bubble, 0.0),
         Part("step overhead", "host", overhead, 0.0),
     ]

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from rooftop.arrays import (
+    Array,
     Move,
     Program,
     ResolvedProgram,
@@ -22,9 +23,10 @@ from rooftop.arrays import (
     shard,
     weight_sharding,
 )
-from rooftop.costing import INNER_AXES, Collector, Terms, Transfer
+from rooftop.costing import INNER_AXES, Collector, Terms, Transfer, outer_name
 from rooftop.training._choices import Choices
 from rooftop.training._layouts import Layouts, layouts
+from rooftop.training._optimizer import matrix_axes, moment_bytes, newton_schulz_flops, optimizer
 from rooftop.training._recipe import Recipe
 from rooftop.training._remat import POLICIES, remat
 from rooftop.transformer import Architecture, programs
@@ -36,6 +38,7 @@ class Compiled(Terms):
     """One program of a training step: what it does and keeps, as indices into its distinct sizes."""
 
     updates: tuple[Transfer, ...]
+    orthogonal: tuple[int, ...]  # FLOPs that orthogonalise updates
     recomputed: Mapping[str, frozenset[str]]
     weights: tuple[int, ...]
     weights_at_use: tuple[int, ...]
@@ -53,7 +56,7 @@ class Compiled(Terms):
     @property
     def held(self) -> frozenset[int]:
         """Indices of the sizes that take memory."""
-        always = (*self.weights, *self.weights_at_use, *self.gradients, *self.optimizer)
+        always = (*self.orthogonal, *self.weights, *self.weights_at_use, *self.gradients, *self.optimizer)
         saved = (i for indices in self.saved.values() for i in indices)
         working = (i for moments in self.working.values() for moment in moments for i, _ in moment)
         return frozenset((*always, *saved, *working))
@@ -61,7 +64,7 @@ class Compiled(Terms):
     @property
     def moving_late(self) -> frozenset[int]:
         """Those of the update and of the hand-over between stages."""
-        return frozenset(i for t in self.updates for i in t.bytes) | {self.boundary}
+        return frozenset(i for t in self.updates for i in t.bytes) | {self.boundary, *self.orthogonal}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ def structure(model: Architecture, seq: int, layout: Choices, recipe: Recipe, *,
     rules = layouts(layout)
     blocks = [b.program for b in parts.blocks]
     every = [parts.embed, *blocks, parts.head]
-    resolved = [_resolve(p, rules) for p in every]
+    resolved = [_resolve(p, rules, recipe.reduction) for p in every]
     compiled = [_Compiler(r, rules, recipe, whole=p in (parts.embed, parts.head), fold=fold).compiled()
                 for r, p in zip(resolved, every, strict=True)]  # fmt: skip
     axes: dict[str, int] = {}
@@ -125,13 +128,15 @@ def structure(model: Architecture, seq: int, layout: Choices, recipe: Recipe, *,
     )
 
 
-def _resolve(program: Program, rules: Layouts) -> ResolvedProgram:
+def _resolve(program: Program, rules: Layouts, reduction: str) -> ResolvedProgram:
     """Resolve at representative sizes: two ways of each mesh axis, and the program's own sizes made divisible."""
     mesh = dict.fromkeys(INNER_AXES, 2)
     known = {n: -(-s // 128) * 128 for n, s in program.axes.items() if isinstance(s, int)}
     known["B"] = 128
     sizes = {**known, **{n: int(s(known, {})) * 128 for n, s in program.axes.items() if isinstance(s, Size)}}
-    return resolve_program(program, rules.rules, sizes, mesh, gradient_unreduced=rules.gradient_unreduced)
+    return resolve_program(
+        program, rules.rules, sizes, mesh, gradient_unreduced=rules.gradient_unreduced, gradient_dtype=reduction
+    )
 
 
 def _divisible(program: Program, rules: Rules) -> Iterable[tuple[int, tuple[str, ...]]]:
@@ -159,6 +164,7 @@ class _Compiler(Collector):
         steps = (*self.resolved.forward, *self.resolved.backward)
         transfers = self.transfers((s for s in steps if isinstance(s, Move)), _overlap)
         updates = self.transfers(self.resolved.update, _overlap)
+        matrices = () if self.whole else self._matrices()
         # an embedding or a head is not worth recomputing: its arrays live for one microbatch only
         plans = {p: remat(program, "none" if self.whole else p) for p in POLICIES}
         inputs = [a for a in program.arrays if a.role == "input" and not a.dtype.startswith("int")]
@@ -174,17 +180,67 @@ class _Compiler(Collector):
         fields = dict(
             works=works,
             transfers=transfers,
-            updates=updates,
+            updates=(*updates, *self._exchanges(matrices)),
+            orthogonal=self.sum(flops for _, flops in matrices),
             recomputed={p: frozenset(r.recomputed) for p, r in plans.items()},
             weights=self.layout(weights, "weight", dtype_bytes(self.recipe.weights)),
             weights_at_use=self.layout(program.weights, "weight_use", dtype_bytes(self.recipe.compute)),
             gradients=self.layout(weights, "gradient", dtype_bytes(self.recipe.gradients)),
-            optimizer=self.layout(weights, "optimizer", self.recipe.optimizer_bytes),
+            optimizer=self.sum(size for w in weights for size in self._states(w)),
             saved=saved,
             working=working,
             boundary=self.add(self.block(residual)),
         )
         return Compiled(name=program.name, sizes=self.sizes, **fields)  # type: ignore[arg-type]
+
+    def _states(self, weight: Array) -> Iterable[Size]:
+        """Bytes of a weight's optimizer states on a chip."""
+        kind, size = optimizer(self.recipe.optimizer), moment_bytes(self.recipe.moments)
+        lies = weight_sharding(weight, self.rules, "optimizer")
+        matrix = matrix_axes(self.program, weight)
+        if kind.factored and len(weight.axes) > 1:
+            # sums over the rows and over the columns; of a table over its last two axes
+            for gone in matrix or ((weight.axes[-1],), (weight.axes[-2],)):
+                kept = [(a, m) for a, m in zip(weight.axes, lies.axes, strict=True) if a not in gone]
+                yield Size.of([a for a, _ in kept], [m for _, names in kept for m in names], size)
+            per_parameter = self.recipe.master_bytes
+        else:
+            moments = kind.moments if matrix is None or self.whole else kind.matrix_moments
+            per_parameter = moments * size + self.recipe.master_bytes
+        if per_parameter:
+            yield Size.of(weight.axes, lies.used, per_parameter)
+
+    def _matrices(self) -> list[tuple[Array, Size]]:
+        """Weights whose updates are orthogonalised, and a chip's FLOPs for it: the matrices are shared out over all chips that
+        hold parts of their states.
+        """
+        if not optimizer(self.recipe.optimizer).orthogonal:
+            return []
+        result = []
+        for weight in self.program.weights:
+            axes = matrix_axes(self.program, weight)
+            if axes is None:
+                continue
+            known = {n: int(s) for n, s in self.program.axes.items() if isinstance(s, int)}
+            rows, columns = (math.prod(known[a] for a in side) for side in axes)
+            many = math.prod(known[a] for a in weight.axes) / (rows * columns)
+            flops = many * newton_schulz_flops(min(rows, columns), max(rows, columns))
+            used = weight_sharding(weight, self.rules, "optimizer").used
+            result.append((weight, Size.of((), used, float(flops))))
+        return result
+
+    def _exchanges(self, matrices: Iterable[tuple[Array, Size]]) -> Iterable[Transfer]:
+        """Momenta go to the chips that orthogonalise whole matrices, and updates come back, in the dtype of the matmuls."""
+        together: dict[tuple[str, ...], list[Size]] = {}
+        for weight, _ in matrices:
+            used = weight_sharding(weight, self.rules, "optimizer").used
+            axes = tuple(sorted(set(used), key=INNER_AXES.index))
+            if axes:
+                together.setdefault(axes, []).append(Size.of(weight.axes, (), 2 * dtype_bytes("bf16")))
+        for axes, sizes in together.items():
+            yield Transfer(
+                "AllToAll momenta and updates", "all_to_all", axes, outer_name(axes), "update", "update", "critical", self.sum(sizes)
+            )  # fmt: skip
 
     def _moments(self, saved: Iterable[str]) -> tuple[tuple[tuple[int, float], ...], ...]:
         """What is alive at each op of the backward pass, beside what was saved: recomputed arrays that are still to be

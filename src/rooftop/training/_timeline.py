@@ -16,7 +16,15 @@ from rooftop.training._schedule import in_flight
 #: Pieces into which the microbatches of a stage are drawn at most.
 _MOST_PIECES = 64
 #: Parts that come once, at the end of a step, in this order.
-_ENDS = ("hand-over between stages", "gradient reduction", "optimizer", "updated weights", "step overhead")
+_ENDS = (
+    "hand-over between stages",
+    "gradient reduction",
+    "exchange of momenta",
+    "orthogonalisation",
+    "optimizer",
+    "updated weights",
+    "step overhead",
+)
 _STATES = ("weights", "gradients", "optimizer")
 
 
@@ -148,7 +156,7 @@ def _lane(work: _Work, stage: int, flying: float, stages: int, microbatches: int
             yield from event("wait for a backward pass", "wait", after * forward_share / max(1, warm - 1))
     yield from event("wait for the last stages", "wait", before * (1 - forward_share))
     for name, seconds in work.ends:
-        yield from event(name, "update" if name == "optimizer" else "exposed", seconds)
+        yield from event(name, "update" if name in ("optimizer", "orthogonalisation") else "exposed", seconds)
 
 
 def _memory(e: Estimate, lane: tuple[Event, ...]) -> Iterator[Moment]:
