@@ -20,7 +20,7 @@ DURATIONS: Mapping[str, float] = {
 #: Bits of each dtype under its canonical name.
 DTYPE_BITS: Mapping[str, float] = {
     "fp64": 64, "fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "fp6": 6, "int4": 4, "fp4": 4,
-    "mxfp4": 4 + 8 / 32, "nvfp4": 4 + 8 / 16,  # with a scale of 8 bits for 32 or 16 values
+    "mxfp4": 4 + 8 / 32, "nvfp4": 4 + 8 / 16, "mxfp8": 8 + 8 / 32,  # with a scale of 8 bits for 32 or 16 values
     "int64": 64, "int32": 32, "int16": 16, "bool": 8,
 }  # fmt: skip
 _ALIASES: Mapping[str, str] = {

@@ -54,7 +54,7 @@ def training_options(function: F, *, saved: bool = False) -> F:
                 "--precision",
                 default="bf16",
                 show_default=True,
-                help="Recipe: bf16, bf16-mixed, bf16-pure, fp16-mixed, fp32.",
+                help="Recipe: bf16, bf16-mixed, bf16-pure, fp16-mixed, fp8, mxfp8, nvfp4, int8, fp32.",
             ),
             click.option(
                 "--capacity-factor",

@@ -196,7 +196,7 @@ def assumptions(question: Question, best: Estimate) -> tuple[str, ...]:
     result = [
         problem.recipe.sentence(),
         f"expected times: calibration of the {calibration.name}, {calibration.provenance}",
-        f"bound: dense {problem.recipe.compute} peak of {best.peak / 1e12:.0f} TFLOP/s, nothing waits for anything but its"
+        f"bound: dense {problem.recipe.low_rate or problem.recipe.compute} peak of {best.peak / 1e12:.0f} TFLOP/s, nothing waits for anything but its"
         " own resource",
         f"overlap: weight gathers and gradient reductions hide under {hidden['prefetch']:.0%} of the other work, keys and"
         f" values under attention, activations between matmuls under {hidden['critical']:.0%}",

@@ -6,7 +6,7 @@ nothing below knows what kind of parallelism a mesh axis stands for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rooftop.costing import Direction, Links, Rates, Transfer, Work, direction, transfer_seconds, work_seconds
@@ -25,7 +25,7 @@ class Local:
     attention_forward: Number
     attention_backward: Number
     weight_gradients: Number  # the part of the backward pass that makes them, in matmuls of their own
-    flops: Mapping[str, Number]  # by pass: forward, backward, and recompute.<policy>
+    least: Mapping[str, Number]  # seconds of its FLOPs at peak rates by pass: forward, backward, and recompute.<policy>
     parts: Mapping[str, Number]  # expected seconds by part and pass
 
     def take(self, pick: Callable[[Number], Number]) -> Local:
@@ -60,14 +60,18 @@ def local(compiled: Compiled, sizes: list[Number], rates: Rates) -> Local:
         )
         for policy, ops in compiled.recomputed.items()
     }  # fmt: skip
-    flops: dict[str, Number] = {
-        phase: total(total(sizes[i] for i in w.flops) for w in compiled.works if w.phase == phase)
-        for phase in ("forward", "backward")
+
+    def at_peak(works: Iterable[Work]) -> Number:
+        flops: dict[str, list[Number]] = {}
+        for w in works:
+            flops.setdefault(w.weight if w.weight in rates.by_weight else "", []).extend(sizes[i] for i in w.flops)
+        return total(total(values) / rates.matmul(dtype)[0] for dtype, values in flops.items())
+
+    least: dict[str, Number] = {
+        phase: at_peak(w for w in compiled.works if w.phase == phase) for phase in ("forward", "backward")
     }
     for policy, ops in compiled.recomputed.items():
-        flops[f"recompute.{policy}"] = total(
-            total(sizes[i] for i in w.flops) for w in compiled.works if w.phase == "forward" and _again(w, ops)
-        )
+        least[f"recompute.{policy}"] = at_peak(w for w in compiled.works if w.phase == "forward" and _again(w, ops))
     parts: dict[str, Number] = {}
     for s, w in zip(seconds, compiled.works, strict=True):
         key = f"{w.part} {w.phase}"
@@ -85,7 +89,7 @@ def local(compiled: Compiled, sizes: list[Number], rates: Rates) -> Local:
             "s",
             note="local work of one microbatch",
         ),
-        flops=flops,
+        least=least,
         parts=parts,
     )
 

@@ -65,7 +65,7 @@ class Estimate:
 def estimate(problem: Problem, the_plan: Plan) -> Estimate:
     """Evaluate one plan with plain numbers."""
     result = evaluate(problem, the_plan)
-    return Estimate(problem, the_plan, result, useful_flops_per_token(problem), problem.rates.peak)
+    return Estimate(problem, the_plan, result, useful_flops_per_token(problem), problem.peak)
 
 
 def useful_flops_per_token(problem: Problem) -> float:
@@ -188,11 +188,20 @@ def _traced_rates(problem: Problem, rates: Rates) -> Rates:
     chip, calibration = problem.slice.chip, problem.calibration
     sheet = f"data sheet of {chip.name}"
     told = f"calibration: {calibration.name} ({calibration.provenance})"
+    low = {
+        dtype: (given(top, f"C_{dtype}", "FLOP/s", f"{sheet}, dense {problem.recipe.low_rate}"), achieved)
+        for dtype, (top, achieved) in rates.by_weight.items()
+    }
+    low = {
+        dtype: (top, named(top * given(calibration.matmul, "e_matmul", "", told), f"C_{dtype}_achieved", "FLOP/s"))
+        for dtype, (top, _) in low.items()
+    }
     peak = given(rates.peak, "C", "FLOP/s", f"{sheet}, dense {problem.recipe.compute}")
     hbm = given(rates.hbm, "W_hbm", "B/s", sheet)
     return replace(
         rates,
         peak=peak,
+        by_weight=low,
         hbm=hbm,
         matmul_expected=named(peak * given(calibration.matmul, "e_matmul", "", told), "C_achieved", "FLOP/s"),
         attention_expected=named(peak * given(calibration.attention, "e_attention", "", told), "C_attention", "FLOP/s"),

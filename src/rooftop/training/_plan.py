@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rooftop.costing import Rates, batch_groups, inner_mesh, rates_of
 from rooftop.formula import Number
-from rooftop.hardware import Slice
+from rooftop.hardware import Slice, peak
 from rooftop.roofline import Calibration, Dimension, dimensions
 from rooftop.training._choices import DEFAULT, Choices
 from rooftop.training._recipe import Recipe
@@ -67,8 +67,18 @@ class Problem:
 
     @property
     def rates(self) -> Rates:
-        """Peak and achieved rates of the chip for the recipe's dtype."""
-        return rates_of(self.slice.chip, self.recipe.compute, self.calibration)
+        """Peak and achieved rates of the chip for the recipe's dtypes."""
+        rates = rates_of(self.slice.chip, self.recipe.compute, self.calibration)
+        low = self.recipe.low_rate
+        if low is None or self.recipe.matmul is None:
+            return rates
+        top = peak(self.slice.chip, low)
+        return replace(rates, by_weight={self.recipe.matmul: (top, top * self.calibration.matmul)})
+
+    @property
+    def peak(self) -> float:
+        """FLOP/s of the chip at the lowest precision of the recipe's matmuls: what utilisation refers to."""
+        return peak(self.slice.chip, self.recipe.low_rate or self.recipe.compute)
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:

@@ -70,10 +70,11 @@ def problem_of(question: Question) -> Problem:
         question.precision, moments=question.optimizer_dtype, optimizer_name=question.optimizer,
         gradients=question.gradient_dtype, reduction=question.reduction_dtype,
     )  # fmt: skip
-    if chosen.compute not in where.chip.flops:
-        able = [name for name, r in RECIPES.items() if r.compute in where.chip.flops]
+    missing = chosen.missing(where.chip.flops)
+    if missing is not None:
+        able = [name for name, r in RECIPES.items() if r.missing(where.chip.flops) is None]
         raise InputError(
-            f"{where.chip.name} has no {chosen.compute} rate (it has {', '.join(where.chip.flops)}); use --precision"
+            f"{where.chip.name} has no {missing} rate, which {question.precision} needs (it has {', '.join(where.chip.flops)}); use --precision"
             f" {' or '.join(able) if able else 'on another chip'}",
             field="precision",
         )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from rooftop.errors import InputError, nearest
+from rooftop.training._lowered import RATES
 from rooftop.training._optimizer import MOMENTS, moment_bytes, optimizer
 from rooftop.units import dtype, dtype_bytes
 
@@ -27,6 +29,19 @@ class Recipe:
     master: str | None = None
     optimizer: str = "adamw"
     reduction: str = "bf16"
+    #: of the matmuls of blocks with weights, where narrower than `compute`; and whether gradients of weights are among them
+    matmul: str | None = None
+    low_gradients: bool = True
+
+    @property
+    def low_rate(self) -> str | None:
+        """The chip's rate that low matmuls run at."""
+        return None if self.matmul is None else RATES[self.matmul][0]
+
+    def missing(self, rates: Mapping[str, float]) -> str | None:
+        """A rate that the recipe needs and a chip with these rates has not."""
+        needs = (self.compute, *(RATES[self.matmul] if self.matmul else ()))
+        return next((n for n in needs if n is not None and n not in rates), None)
 
     @property
     def optimizer_bytes(self) -> float:
@@ -41,8 +56,15 @@ class Recipe:
     def sentence(self) -> str:
         """The recipe in words, for the assumptions of a result."""
         master = f", master weights in {self.master}" if self.master else ", no master copy of the weights"
+        matmuls = f"matmuls in {self.compute}"
+        if self.matmul is not None:
+            gradients = "" if self.low_gradients else ", gradients of weights aside"
+            matmuls = (
+                f"matmuls of blocks with their weights in {self.matmul}{gradients}, operands cast each time; all else, and"
+                f" what crosses the network, in {self.compute}"
+            )
         return (
-            f"matmuls in {self.compute}; weights in {self.weights}, gradients in {self.gradients},"
+            f"{matmuls}; weights in {self.weights}, gradients in {self.gradients},"
             f" reduced in {self.reduction}, states of {self.optimizer} in {self.moments}{master}"
         )
 
@@ -52,6 +74,8 @@ RECIPES = {
     "bf16-mixed": Recipe(gradients="fp32", master="fp32"),
     "bf16-pure": Recipe(moments="bf16"),
     "fp16-mixed": Recipe("fp16", "fp16", "fp16", "fp32", "fp32"),
+    **{low: Recipe(gradients="fp32", master="fp32", matmul=low) for low in ("fp8", "mxfp8", "nvfp4")},
+    "int8": Recipe(gradients="fp32", master="fp32", matmul="int8", low_gradients=False),
     "fp32": Recipe(compute="fp32", weights="fp32", gradients="fp32", reduction="fp32"),
 }
 

@@ -275,8 +275,8 @@ def _resources(
     def run(of: Of, ends: Number) -> Number:
         return schedule(of, ends, bound)
 
-    def flops(name: str) -> Number:
-        f = evaluated.local[name].flops
+    def least(name: str) -> Number:
+        f = evaluated.local[name].least
         return f["forward"] + f["backward"] + f[again]
 
     def bytes(name: str) -> Number:
@@ -288,7 +288,7 @@ def _resources(
                      note="weights read in both passes, gradients written, saved activations written and read")  # fmt: skip
 
     result: dict[str, Number] = {
-        "compute": named(run(lambda n: flops(n) / rates.peak, orthogonal), "compute", "s"),
+        "compute": named(run(least, orthogonal), "compute", "s"),
         "hbm": named(run(lambda n: bytes(n) / rates.hbm, optimizer), "hbm", "s"),
     }
     axes: list[str] = []

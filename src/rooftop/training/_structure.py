@@ -7,6 +7,7 @@ axes: an axis of size 1 makes its collectives free. So it is resolved once, and 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -23,9 +24,10 @@ from rooftop.arrays import (
     shard,
     weight_sharding,
 )
-from rooftop.costing import INNER_AXES, Collector, Terms, Transfer, outer_name
+from rooftop.costing import INNER_AXES, Collector, Terms, Transfer, Work, outer_name
 from rooftop.training._choices import Choices
 from rooftop.training._layouts import Layouts, layouts
+from rooftop.training._lowered import low_ops, lowered, narrow_arrays
 from rooftop.training._optimizer import matrix_axes, moment_bytes, newton_schulz_flops, optimizer
 from rooftop.training._recipe import Recipe
 from rooftop.training._remat import POLICIES, remat
@@ -160,7 +162,7 @@ class _Compiler(Collector):
 
     def compiled(self) -> Compiled:
         program = self.program
-        works = (*self.works(self.resolved.forward), *self.works(self.resolved.backward))
+        works = self._works()
         steps = (*self.resolved.forward, *self.resolved.backward)
         transfers = self.transfers((s for s in steps if isinstance(s, Move)), _overlap)
         updates = self.transfers(self.resolved.update, _overlap)
@@ -168,8 +170,9 @@ class _Compiler(Collector):
         # an embedding or a head is not worth recomputing: its arrays live for one microbatch only
         plans = {p: remat(program, "none" if self.whole else p) for p in POLICIES}
         inputs = [a for a in program.arrays if a.role == "input" and not a.dtype.startswith("int")]
+        narrow = narrow_arrays(program) if self.recipe.matmul and not self.whole else frozenset[str]()
         saved = {
-            p: self.sum(self.block(a) for a in (inputs if self.whole else map(program.array, r.saved)))
+            p: self.sum(self._kept(a, narrow) for a in (inputs if self.whole else map(program.array, r.saved)))
             for p, r in plans.items()
         }
         working = {p: self._moments(() if self.whole else r.saved) for p, r in plans.items()}
@@ -192,6 +195,29 @@ class _Compiler(Collector):
             boundary=self.add(self.block(residual)),
         )
         return Compiled(name=program.name, sizes=self.sizes, **fields)  # type: ignore[arg-type]
+
+    def _works(self) -> tuple[Work, ...]:
+        """Kernels of both passes, matmuls in their precision."""
+        passes = self.resolved.forward, self.resolved.backward
+        low = None if self.whole else self.recipe.matmul
+        if low is None:
+            return tuple(w for steps in passes for w in self.works(steps))
+        narrow = self.recipe.low_gradients
+        steps = tuple(lowered(self.program, itertools.chain(*passes), low, weight_gradients=narrow))
+        back = [s for s in steps if s.phase == "backward"]  # type: ignore[attr-defined]
+        there = [s for s in steps if s.phase == "forward"]  # type: ignore[attr-defined]
+        ops = low_ops(self.program)
+        return tuple(
+            replace(w, weight=low) if w.name in ops and w.matmul and (narrow or not w.weight_gradient) else w
+            for w in (*self.works(there), *self.works(back))
+        )
+
+    def _kept(self, array: Array, narrow: frozenset[str]) -> Size:
+        """Bytes that a chip keeps of an activation for the backward pass."""
+        block = self.block(array)
+        if array.name not in narrow or self.recipe.matmul is None or not self.recipe.low_gradients:
+            return block
+        return block * (dtype_bytes(self.recipe.matmul) / dtype_bytes(array.dtype))
 
     def _states(self, weight: Array) -> Iterable[Size]:
         """Bytes of a weight's optimizer states on a chip."""
