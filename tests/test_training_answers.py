@@ -65,7 +65,7 @@ def test_meshes_that_are_refused(mesh, part):
     [
         {"choices": Choices(remat="some")},
         {"choices": Choices(zero=4)},
-        {"choices": Choices(zero=0)},
+        {"choices": Choices(zero=-1)},
         {"microbatches": 10**6},
     ],
 )

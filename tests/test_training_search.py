@@ -70,9 +70,15 @@ def in_space(choices, limits, layers, p, m):
     return choices.schedule != "dualpipe" or (p % 2 == 0 and m % 2 == 0 and m >= 2 * p)
 
 
+def outer(limits, data):
+    """The ZeRO stages of the data axis to try: none where it has one way."""
+    return limits.allowed.get("outer_zero", (0,)) if data > 1 else (0,)
+
+
 def every_plan(of, limits, fixed):
     """The declared space, by loops."""
-    compiled = structure(of.model, of.seq, Choices(), of.recipe)
+    under = {c.layout: structure(of.model, of.seq, c.layout, of.recipe) for c in limits.choices}
+    compiled = next(iter(under.values()))
     for used in used_sizes(of.dimensions, limits.least_used):
         for placed in itertools.product(*(factorisations(n, len(MESH_AXES)) for n in used)):
             mesh = {a: math.prod(row[i] for row in placed) for i, a in enumerate(MESH_AXES)}
@@ -80,13 +86,18 @@ def every_plan(of, limits, fixed):
                 continue
             kv = math.gcd(mesh["tensor"], compiled.kv_heads)
             inner = {**mesh, "tensor_kv": kv, "tensor_q": mesh["tensor"] // kv}
-            if any(size % math.prod(inner.get(a, 1) for a in names) for size, names in compiled.divisible):
-                continue
+            fitting = [
+                layout
+                for layout, s in under.items()
+                if not any(size % math.prod(inner.get(a, 1) for a in names) for size, names in s.divisible)
+            ]
             factors = tuple({a: w for a, w in zip(MESH_AXES, row, strict=True) if w > 1} for row in placed)
             for m, b in microbatchings(of, mesh["data"] * mesh["fsdp"]):
                 if limits.microbatches is not None and m != limits.microbatches:
                     continue
                 for choices in limits.choices:
+                    if choices.layout not in fitting or choices.outer_zero not in outer(limits, mesh["data"]):
+                        continue
                     if in_space(choices, limits, compiled.layers, mesh["pipeline"], m):
                         yield Plan(mesh, factors, m, b, choices)
 
@@ -116,6 +127,7 @@ CASES = {
     "two slices": (SMALL, "v5e:2x2*2", 16, 256, None, Limits({"zero": (1,), "remat": ("none",)}), {"context": 1}),
     "pipeline schedules": (SMALL, "h100:8", 16, 512, 0.5e9, Limits({"zero": (1,), "remat": ("none", "full"), "schedule": ("gpipe", "zb-h1", "zb-h2", "dualpipe")}), {"context": 1, "data": 1}),
     "chunks and ends": (SMALL, "v5e:2x2", 8, 512, None, Limits({"zero": (3,), "chunks": (1, 2, 3), "embed_layers": (0, 1), "head_layers": (0, 1, 2)}), {"context": 1}),
+    "sharding of states": (TINY.replace("d_model=64", "d_model=12"), "h100:8", 8, 64, None, Limits({"zero": (0, 1, 3), "outer_zero": (0, 1), "remat": ("none", "dots")}), {"pipeline": 1, "context": 1}),
     "one chip": (TINY, "v5e", 8, 64, None, FULL, {}),
 }  # fmt: skip
 

@@ -34,6 +34,7 @@ class PlanOptions(Options, total=False):
     """Options of `plan`: of the choices the values to try; where none are named, those of `tried` in its table."""
 
     zero: tuple[int, ...]
+    outer_zero: tuple[int, ...]
     remat: tuple[str, ...]
     schedule: tuple[str, ...]
     chunks: tuple[int, ...]
@@ -45,6 +46,7 @@ class StepOptions(Options, total=False):
     """Options of `step`: of the choices one value each."""
 
     zero: int
+    outer_zero: int
     remat: str
     schedule: str
     chunks: int

@@ -37,9 +37,13 @@ def _choice(
 class Choices:
     """The choices of one plan. Those of `layout` decide shardings, and so the resolved programs; all others do not."""
 
-    zero: int = _choice(3, (3, 2, 1), layout=True, help="ZeRO stage of the fsdp axis.")
+    zero: int = _choice(3, (3, 2, 1, 0), tried=(3, 2, 1), layout=True, help="ZeRO stage of the fsdp axis.")
+    outer_zero: int = _choice(
+        0, (0, 1), tried=(0,), axis="data", layout=True,
+        help="ZeRO stage of the data axis: 1 splits optimizer states over it, too, however fsdp splits.",
+    )  # fmt: skip
     #: in the order of how much runs again: an earlier one is never slower
-    remat: str = _choice("none", ("none", "selective", "full"), help="Rematerialisation.")
+    remat: str = _choice("none", ("none", "dots", "selective", "full"), help="Rematerialisation.")
     schedule: str = _choice(
         "1f1b", ("1f1b", "gpipe", "zb-h1", "zb-h2", "dualpipe"), tried=("1f1b",), axis="pipeline",
         help="Pipeline schedule; 1f1b with --chunks above 1 is interleaved.",

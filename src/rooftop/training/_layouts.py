@@ -2,8 +2,8 @@
 
 | mesh axis | what it splits |
 | --- | --- |
-| data | the batch; weights, gradients and optimizer states are replicated over it |
-| fsdp | the batch; and, by ZeRO stage, optimizer states (1), gradients too (2), weights too (3) |
+| data | the batch; weights and gradients are replicated over it, and optimizer states unless its own ZeRO stage is 1 |
+| fsdp | the batch; and, by ZeRO stage, nothing else (0), optimizer states (1), gradients too (2), weights too (3) |
 | tensor | heads, feed-forward and vocabulary; the sequence of the residual stream (sequence sharding) |
 | context | the sequence everywhere; keys are gathered for attention, a recurrence swaps it for channels or heads; states are split over it as over fsdp |
 | expert | the batch outside of experts, the experts inside |
@@ -31,16 +31,28 @@ class Layouts:
 
 
 def layouts(choices: Choices) -> Layouts:
-    """The rules for a plan's choices: ZeRO stage 1, 2 or 3 on the fsdp axis (Rajbhandari et al., 2020, section 5)."""
+    """The rules for a plan's choices: ZeRO stage 1, 2 or 3 on the fsdp axis (Rajbhandari et al., 2020, section 5); 0 replicates
+    as data does. Optimizer states may be split over data as well, where fsdp splits more within it.
+    """
     zero = choices.zero
+    states = (*(SHARDED if zero else ()), *(("data",) if choices.outer_zero else ()))
     model: Mapping[str, tuple[str, ...]] = {
         "F": TENSOR, "Fs": TENSOR, "Fm": TENSOR, "K": ("tensor_kv",), "G": ("tensor_q",), "G2": TENSOR, "V": TENSOR, "E": ("expert",),
     }  # fmt: skip
-    split = {**model, "D": SHARDED}
+
+    def split(over: tuple[str, ...]) -> Mapping[str, tuple[str, ...]]:
+        return {**model, "D": over}
+
     # weights without D: experts that work in a projection (Le), matrices out of or into a low rank (Q, L, Lo),
     # and embeddings of tokens for each layer (Pl)
-    expert = {**split, "Le": SHARDED}
-    latent = {**model, "Q": SHARDED, "L": SHARDED, "Lo": SHARDED, "Pl": SHARDED}
+    def expert(over: tuple[str, ...]) -> Mapping[str, tuple[str, ...]]:
+        return {**split(over), "Le": over}
+
+    def latent(over: tuple[str, ...]) -> Mapping[str, tuple[str, ...]]:
+        return {**model, "Q": over, "L": over, "Lo": over, "Pl": over}
+
+    weights = SHARDED if zero == 3 else ()
+    gradients = SHARDED if zero >= 2 else ()
     inner = {**model, "B": BATCH, "T": ("context",), "S": ("context",), "C": (*BATCH, "context")}
     return Layouts(
         rules={
@@ -52,16 +64,16 @@ def layouts(choices: Choices) -> Layouts:
             # tokens on their way to experts and back, and inside of them
             "slots": {"E": ("expert",), "C": ("data", "fsdp", "context", *TENSOR)},
             "expert": {"E": ("expert",), "C": ("data", "fsdp", "context"), "F": TENSOR},
-            "weight": split if zero == 3 else model,
+            "weight": split(weights),
             "weight_use": model,
-            "gradient": split if zero >= 2 else model,
-            "optimizer": split,
-            "expert_weight": expert if zero == 3 else model,
-            "expert_gradient": expert if zero >= 2 else model,
-            "expert_optimizer": expert,
-            "latent_weight": latent if zero == 3 else model,
-            "latent_gradient": latent if zero >= 2 else model,
-            "latent_optimizer": latent,
+            "gradient": split(gradients),
+            "optimizer": split(states),
+            "expert_weight": expert(weights),
+            "expert_gradient": expert(gradients),
+            "expert_optimizer": expert(states),
+            "latent_weight": latent(weights),
+            "latent_gradient": latent(gradients),
+            "latent_optimizer": latent(states),
         },
         # ZeRO-1 adds up whole gradients locally and reduces once a step; data parallelism always does
         gradient_unreduced=("data", "expert") if zero >= 2 else ("data", "expert", *SHARDED),

@@ -8,16 +8,16 @@ from dataclasses import replace
 from rooftop.costing import MESH_AXES
 from rooftop.errors import InputError, NoAnswer, RooftopError, nearest
 from rooftop.hardware import slice_of, standard_slices
-from rooftop.training._choices import DEFAULT
+from rooftop.training._choices import DEFAULT, Choices
 from rooftop.training._plan import Problem
 from rooftop.training._search import Outcome, search
 from rooftop.training._space import options
 from rooftop.training._structure import structure
 
 
-def check_fixed(problem: Problem, fixed: Mapping[str, int]) -> None:
-    """Refuse mesh axes that do not exist, and ways that do not divide the model, by name."""
-    compiled = structure(problem.model, problem.seq, DEFAULT, problem.recipe)
+def check_fixed(problem: Problem, fixed: Mapping[str, int], layout: Choices = DEFAULT) -> None:
+    """Refuse mesh axes that do not exist, and ways that do not divide the model under a layout, by name."""
+    compiled = structure(problem.model, problem.seq, layout, problem.recipe)
     for axis, ways in fixed.items():
         if axis not in MESH_AXES:
             raise InputError(
@@ -26,7 +26,7 @@ def check_fixed(problem: Problem, fixed: Mapping[str, int]) -> None:
             )
         if ways < 1:
             raise InputError(f"{axis}={ways} is not a number of ways; give 1 or more", field="mesh")
-        if axis == "data" or options(compiled, axis, [ways]):
+        if (axis == "data" and not layout.outer_zero) or options(compiled, axis, [ways]):
             continue
         known = options(compiled, axis, range(1, 1025))
         raise InputError(
@@ -39,6 +39,7 @@ def check_fixed(problem: Problem, fixed: Mapping[str, int]) -> None:
 def _what(axis: str) -> str:
     return {
         "tensor": "heads, feed-forward and vocabulary must divide",
+        "data": "d_model must divide where its ZeRO stage is 1",
         "fsdp": "d_model must divide",
         "context": "the sequence and d_model must divide",
         "expert": "the number of experts must divide",

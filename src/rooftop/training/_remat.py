@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from rooftop.arrays import Op, Program, fused_only
 
 #: What may be kept. none: every array that the backward pass reads (never scores inside a fused attention kernel).
-#: selective: the outputs of matmuls with weights (book, section 4: seven in a gated block). full: the block's input.
-POLICIES = ("none", "selective", "full")
+#: dots: the outputs of all matmuls, attention's among them. selective: those of matmuls with weights (book, section 4: seven in a
+#: gated block). full: the block's input.
+POLICIES = ("none", "dots", "selective", "full")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,9 @@ def remat(program: Program, policy: str) -> Remat:
     needed = _read_by_backward(program) - private  # a fused kernel makes its inside again by itself
     if policy == "none":
         kept = set(needed)
-    elif policy == "selective":
-        kept = {op.output for op in program.ops if _has_weight(program, op)} & _ancestors(program, needed, made)
+    elif policy in ("dots", "selective"):
+        dots = (op for op in program.ops if op.kind == "einsum" and (policy == "dots" or _has_weight(program, op)))
+        kept = {op.output for op in dots} & _ancestors(program, needed, made)
     else:
         kept = set()
     kept = {name for name in kept if name in made} - private
@@ -40,7 +42,7 @@ def remat(program: Program, policy: str) -> Remat:
             continue
         again.add(op.name)
         todo += [name for name in op.inputs if name not in kept]
-    if policy == "selective":  # keep only what stops a recomputation
+    if policy in ("dots", "selective"):  # keep only what stops a recomputation
         used = {name for op in program.ops if op.name in again for name in op.inputs} | needed
         kept &= used
     inputs = {a.name for a in program.arrays if a.role == "input" and a.dtype != "int32"}

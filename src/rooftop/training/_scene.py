@@ -20,7 +20,7 @@ from rooftop.roofline import Group, Placement, group
 from rooftop.training._choices import Choices
 from rooftop.training._estimate import Local, Moved, local, moved
 from rooftop.training._plan import Plan, Problem, environment
-from rooftop.training._space import Batch, Limits, microbatchings
+from rooftop.training._space import Batch, Limits, allows, microbatchings
 from rooftop.training._step import Evaluated, memory_of, states_of, step
 from rooftop.training._structure import Compiled, structure
 
@@ -36,6 +36,8 @@ class Scene:
         self.problem, self.limits, self.choices = problem, limits, limits.choices
         self.structures = {c: structure(problem.model, problem.seq, c, problem.recipe) for c in limits.layouts}
         self.any = next(iter(self.structures.values()))
+        #: one structure for each set of axes that must divide evenly
+        self.divisibles = tuple({s.divisible: s for s in self.structures.values()}.values())
         self.groups = tuple(sorted({axes for s in self.structures.values() for axes in s.groups}))
         self.rates = problem.rates
         self.batch = Batch.within(
@@ -46,7 +48,11 @@ class Scene:
     def applies(self, chosen: Choices, meshes: IntArray, microbatches: Array) -> NDArray[np.bool_]:
         """Whether a combination of choices is one to try, for each row of meshes."""
         ways = {a: meshes[:, i] for i, a in enumerate(MESH_AXES)}
-        found = self.limits.applies(chosen, self.any, ways, microbatches)
+        model = self.structures[chosen.layout]
+        found = self.limits.applies(chosen, model, ways, microbatches)
+        if len(self.divisibles) > 1:
+            kv = np.gcd(ways["tensor"], model.kv_heads)
+            found = found & allows(model, {**ways, "tensor_kv": kv, "tensor_q": ways["tensor"] // kv})
         return np.broadcast_to(found, len(meshes))
 
     def under(self, layout: Choices) -> list[Choices]:

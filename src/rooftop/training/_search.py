@@ -138,7 +138,8 @@ def _todo(scene: Scene, fixed: Mapping[str, int], keeper: Keeper) -> Iterator[_M
         chips = math.prod(sizes)
         if not keeper.admits(least / chips, 0.0, chips).any():
             continue
-        rows = space.meshes(chips, scene.any, fixed, int(scene.batch.most))
+        each = [space.meshes(chips, model, fixed, int(scene.batch.most)) for model in scene.divisibles]
+        rows = each[0] if len(each) == 1 else np.unique(np.concatenate(each), axis=0)
         rows = rows[scene.batch.splits(batch_groups(dict(zip(MESH_AXES, rows.T, strict=True))))]
         if len(rows):
             batch.append((sizes, rows))

@@ -154,7 +154,7 @@ def _summary(answer: Answer) -> RenderableType:
          + (f" ({e.problem.slice.chips - e.plan.chips:,} idle)" if e.plan.chips < e.problem.slice.chips else "")),
         ("batch", f"{e.batch_tokens:,} tokens: {e.plan.groups} groups x {e.plan.microbatches} microbatches x"
          f" {e.plan.sequences} sequences of {e.problem.seq}"),
-        ("schedule", f"ZeRO-{e.plan.choices.zero} over fsdp, remat {e.plan.choices.remat}"
+        ("schedule", f"ZeRO-{e.plan.choices.zero} over fsdp{', ZeRO-1 over data' if e.plan.choices.outer_zero else ''}, remat {e.plan.choices.remat}"
          + (f", {schedule_text(e.plan).removeprefix('schedule ')}" if e.plan.mesh["pipeline"] > 1 else "")),
         ("placement", placement_text(e)),
     ]  # fmt: skip
