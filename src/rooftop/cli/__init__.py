@@ -32,6 +32,7 @@ COMMANDS = {
     "trace": "A real profile against its roofline, part by part and op by op.",
     "profile": "Profile a function through JAX, and report as trace does.",
     "collective": "One collective on a slice: time, regime, bandwidth.",
+    "check": "A training plan beside its program as a real compiler makes it.",
     "jax": "The roofline of any JAX function, op by op.",
     "hlo": "What each op of a compiled program costs.",
 }

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rooftop.cli._common import INTEGER, SIZES, emit, refuse_given
-from rooftop.cli._training import asked_for, choice_options, chosen, question_of, show, training_options
+from rooftop.cli._training import asked_for, asked_of, choice_options, chosen, question_of, show, training_options
 from rooftop.errors import InputError
 
 
@@ -60,7 +60,7 @@ def command(
         raise InputError("--versus compares two saved plans; give the first one with --plan FILE", field="versus")
     if file is not None:
         refuse_given("--microbatches", *(f"--{name}" for name in choices), why="the plan of --plan says it")
-    asked = _asked(model, where, options, file)
+    asked = asked_of(model, where, options, file)
     question = question_of(**asked)
     if file is not None:
         the_plan = read_plan(file, question)
@@ -79,7 +79,7 @@ def command(
         write_plan(save, answer, asked_for(asked["model"], asked["where"], answer, asked))
     if versus is not None:
         refuse_given("--explain", "--depth", "--tokens", "--timeline", why="--versus compares steps")
-        other = question_of(**_asked(model, where, options, versus))
+        other = question_of(**asked_of(model, where, options, versus))
         both = compare(answer.best, step_of(other, read_plan(versus, other)).best)
         emit({**answer_json(answer), "versus": comparison_json(both)}, lambda: comparison_text(both), as_json)
         return 0 if both.a.fits and both.b.fits else 1
@@ -95,20 +95,3 @@ def command(
         err=True,
     )
     return 1
-
-
-def _asked(model: str | None, where: str | None, options: dict[str, Any], file: Path | None) -> dict[str, Any]:
-    """What is asked: the command line first, then what the plan in the file was made for."""
-    result = {"model": model, "where": where, **options}
-    if file is not None:
-        from rooftop.training import load, made_for
-
-        context = click.get_current_context()
-        for key, value in made_for(load(file), str(file)).items():
-            name = "where" if key == "slice" else key
-            if context.get_parameter_source(name) is not click.core.ParameterSource.COMMANDLINE:
-                result[name] = value
-    for name, what in (("model", "MODEL"), ("where", "--on SLICE")):
-        if result[name] is None:
-            raise InputError(f"step needs {what}; give it, or a plan of --save, which knows it", field=name)
-    return result

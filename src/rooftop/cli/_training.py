@@ -21,6 +21,7 @@ from rooftop.cli._common import (
     model_named,
     refuse_given,
 )
+from rooftop.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -191,6 +192,25 @@ def question_of(
         arch = with_capacity(arch, capacity_factor)
     length = chinchilla_tokens(arch) if isinstance(tokens, str) else tokens
     return Question(arch, slice_of(where), failures=rate, tokens=length, **options)
+
+
+def asked_of(model: str | None, where: str | None, options: dict[str, Any], file: Path | None) -> dict[str, Any]:
+    """What is asked: the command line first, then what the plan in the file was made for."""
+    result = {"model": model, "where": where, **options}
+    context = click.get_current_context()
+    if file is not None:
+        from rooftop.training import load, made_for
+
+        for key, value in made_for(load(file), str(file)).items():
+            name = "where" if key == "slice" else key
+            if context.get_parameter_source(name) is not click.core.ParameterSource.COMMANDLINE:
+                result[name] = value
+    for name, what in (("model", "MODEL"), ("where", "--on SLICE")):
+        if result[name] is None:
+            raise InputError(
+                f"{context.info_name} needs {what}; give it, or a plan of --save, which knows it", field=name
+            )
+    return result
 
 
 def asked_for(model: str, where: str, answer: Any, options: dict[str, Any]) -> dict[str, Any]:

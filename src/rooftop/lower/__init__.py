@@ -1,23 +1,58 @@
-"""Programs of other tools: JAX functions and compilers' listings, op by op; plans as programs."""
+"""Programs of other tools: JAX functions and compilers' listings, op by op; plans as programs, through real compilers."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from rooftop.lower._cost import OpTime, ProgramTime, program_time, scope_of
 from rooftop.lower._hlo import list_hlo, parse_hlo, replica_groups
 from rooftop.lower._jaxpr import list_ops
-from rooftop.lower._listing import Listing, Op, Transfer
+from rooftop.lower._listing import Listing, Op, Transfer, moved_bytes
 from rooftop.lower._load import load_function, parse_shapes
+from rooftop.lower._targets import KINDS
+
+if TYPE_CHECKING:
+    from rooftop.lower._check import TOLERANCE, Check, check
+    from rooftop.lower._check import Row as CheckRow
+    from rooftop.lower._compile import Compiled, compile_step
 
 __all__ = [
+    "KINDS",
+    "TOLERANCE",
+    "Check",
+    "CheckRow",
+    "Compiled",
     "Listing",
     "Op",
     "OpTime",
     "ProgramTime",
     "Transfer",
+    "check",
+    "compile_step",
     "list_hlo",
     "list_ops",
     "load_function",
+    "moved_bytes",
     "parse_hlo",
     "parse_shapes",
     "program_time",
     "replica_groups",
     "scope_of",
 ]
+
+#: What needs JAX already when it is imported: (module, name in it).
+_LATE = {
+    "TOLERANCE": ("_check", "TOLERANCE"), "Check": ("_check", "Check"), "CheckRow": ("_check", "Row"), "check": ("_check", "check"),
+    "Compiled": ("_compile", "Compiled"), "compile_step": ("_compile", "compile_step"),
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _LATE[name]
+    from rooftop.lower._jax import jax
+
+    jax()
+    return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)

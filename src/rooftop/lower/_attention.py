@@ -39,13 +39,26 @@ class Mask:
         return seen
 
 
-def attention(q: Any, k: Any, v: Any, sinks: Any, mask: Mask, block: int = 1024) -> Any:
+#: Keys that are worked on at a time.
+BLOCK = 1024
+
+
+def block_of(length: int, block: int = BLOCK) -> int:
+    """The largest block that divides a number of keys and the block that is wished."""
+    return math.gcd(length, block) if length % block else block
+
+
+def computed_share(mask: Mask, length: int, block: int = BLOCK, split: bool = False) -> float:
+    """The part of all length x length points that `attention` computes. split: positions are shards of several devices."""
+    return 1.0
+
+
+def attention(q: Any, k: Any, v: Any, sinks: Any, mask: Mask, block: int = BLOCK) -> Any:
     """softmax(q k / sqrt(H)) v for q[B, T, K, G, H], k[B, S, K, H], v[B, S, K, Hv]; returns [B, T, K, G, Hv].
 
     sinks: None, or a logit [K, G] of each head that takes part in the softmax and has no value. block: keys at a time.
     """
-    length = k.shape[1]
-    size = math.gcd(length, block) if length % block else block
+    size = block_of(k.shape[1], block)
     return _flash(q, k, v, jnp.zeros((0,)) if sinks is None else sinks, mask, size)
 
 

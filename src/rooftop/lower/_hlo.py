@@ -41,6 +41,12 @@ _COLLECTIVES = {
     "ragged-all-to-all": "all_to_all", "collective-permute": "permute", "collective-broadcast": "all_gather",
 }  # fmt: skip
 
+#: Custom calls that compute nothing.
+_RENAMINGS = frozenset(
+    {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "AllocateBuffer", "ConcatBitcast", "AsyncCollectiveStart",
+     "AsyncCollectiveDone"}
+)  # fmt: skip
+
 _FREE = frozenset(
     {
         "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id",
@@ -207,9 +213,21 @@ class _Reader:
     def __init__(self, module: Module, mesh: dict[str, int]) -> None:
         self.module, self.mesh = module, mesh
         self.notes: dict[str, None] = {}
+        # collectives that several fusions carry on, even inside of loops: they are counted where they start
+        self.spread = {
+            _channel(c)
+            for name in module.computations
+            if self._starts(name)
+            for c in self._nested(name)
+            if c.opcode in _COLLECTIVES
+        } - {""}
+
+    def _starts(self, computation: str) -> bool:
+        return any("AsyncCollectiveStart" in c.attributes for c in self.module.computations[computation].values())
 
     def walk(self, computation: str, times: float) -> Iterator[Op]:
         """The ops of a computation that runs `times` times."""
+        channels: set[str] = set()
         for i in self.module.computations.get(computation, {}).values():
             if i.opcode in _FREE or i.opcode.endswith(("-done", "-update")):
                 continue
@@ -228,7 +246,7 @@ class _Reader:
                     options, key=lambda ops: (sum(o.flops for o in ops), sum(o.bytes for o in ops)), default=[]
                 )
             else:
-                yield from self._op(i, computation, times)
+                yield from self._op(i, computation, times, channels)
 
     def _loop(self, i: Instruction, times: float) -> Iterator[Op]:
         trips = self.trips(i)
@@ -292,14 +310,14 @@ class _Reader:
         steps = [constants[p.name] for n in added.operands if (p := plain(n)) is not None and p.name in constants]
         return abs(steps[0]) if steps and steps[0] else 1
 
-    def _op(self, i: Instruction, computation: str, times: float) -> Iterator[Op]:
+    def _op(self, i: Instruction, computation: str, times: float, channels: set[str]) -> Iterator[Op]:
         table = self.module.computations[computation]
         kind = _COLLECTIVES.get(i.opcode.removesuffix("-start"))
         if kind is not None:
             yield self._collective(i, table, kind, times)
             return
         if i.opcode == "fusion":
-            yield from self._fusion(i, table, times)
+            yield from self._fusion(i, table, times, channels)
             return
         read = sum(table[n].bytes for n in i.operands if n in table)
         op = Op(
@@ -342,18 +360,25 @@ class _Reader:
                 flops=_number(told.get("flops")),
                 bytes=_number(told.get("bytes_accessed")) or op.bytes,
             )
-        if name in ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "AllocateBuffer"):
+        if name in _RENAMINGS:
             return replace(op, name=name, bytes=0.0, unfused=0.0)
         self.notes[f"the custom call {name} is not known: its FLOPs are not counted"] = None
         return replace(op, name=name, kind="unknown")
 
-    def _fusion(self, i: Instruction, table: Mapping[str, Instruction], times: float) -> Iterator[Op]:
+    def _fusion(
+        self, i: Instruction, table: Mapping[str, Instruction], times: float, channels: set[str]
+    ) -> Iterator[Op]:
         name = i.called[0] if i.called else ""
         inside = self.module.computations.get(name, {})
         reduced = [c for c in self._nested(name) if c.opcode.removesuffix("-start") in _COLLECTIVES]
         if reduced:
             # a collective inside of a fusion; a reduce-scatter of TPUs is an all-reduce with a slice behind it
             for c in reduced:
+                channel = _channel(c)
+                spread = channel in self.spread
+                if channel in channels or (spread and not self._starts(name)):
+                    continue
+                channels |= {channel} - {""}
                 kind = _COLLECTIVES[c.opcode.removesuffix("-start")]
                 scatter = kind == "all_reduce" and ("reduce-scatter" in i.name or "reduce-scatter" in name)
                 yield self._collective(
@@ -362,6 +387,7 @@ class _Reader:
                     "reduce_scatter" if scatter else kind,
                     times,
                     whole=c.bytes,
+                    asynchronous=spread,
                 )
         flops = self._inner_flops(name)
         dots = [(c, t) for c, t in self._nested_with_tables(name) if c.opcode in ("dot", "convolution")]
@@ -423,7 +449,14 @@ class _Reader:
         return inside[root.operands[1]].bytes
 
     def _collective(
-        self, i: Instruction, table: Mapping[str, Instruction], kind: str, times: float, *, whole: float | None = None
+        self,
+        i: Instruction,
+        table: Mapping[str, Instruction],
+        kind: str,
+        times: float,
+        *,
+        whole: float | None = None,
+        asynchronous: bool = False,
     ) -> Op:
         groups = replica_groups(i.attributes)
         size = len(groups[0]) if groups else (math.prod(self.mesh.values()) if self.mesh else 1)
@@ -442,7 +475,9 @@ class _Reader:
             size = 2
         return Op(
             i.opcode.removesuffix("-start"), "network", times, _canonical(results), unfused=read + written,
-            transfer=Transfer(kind, axes, bytes, size), scope=i.scope, source=i.source,
+            transfer=Transfer(
+                kind, axes, bytes, size, asynchronous or (i.opcode.endswith("-start") and '"is_sync":true' not in i.attributes)
+            ), scope=i.scope, source=i.source,
         )  # fmt: skip
 
     def axes_of(self, groups: list[list[int]]) -> tuple[str, ...]:
@@ -453,6 +488,11 @@ class _Reader:
         places = np.array(np.unravel_index(np.array(groups[0]), sizes))
         differ = [axis for axis, row in zip(self.mesh, places, strict=True) if (row != row[0]).any()]
         return tuple(differ)
+
+
+def _channel(i: Instruction) -> str:
+    match = re.search(r"channel_id=(\d+)", i.attributes)
+    return match[1] if match else ""
 
 
 def replica_groups(text: str) -> list[list[int]]:

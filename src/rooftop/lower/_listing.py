@@ -8,12 +8,30 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A collective of one op: `axes` are mesh axes, `bytes` the whole array of one group, `size` the members of a group."""
+    """A collective of one op: `axes` are mesh axes, `bytes` the whole array of one group, `size` the members of a group.
+
+    asynchronous: it starts and ends in different ops, with others between.
+    """
 
     kind: str  # all_gather, reduce_scatter, all_reduce, all_to_all, permute
     axes: tuple[str, ...]
     bytes: float
     size: int
+    asynchronous: bool = False
+
+    @property
+    def moved(self) -> float:
+        """Bytes that each member must send: what every algorithm of the kind needs at least."""
+        return moved_bytes(self.kind, self.bytes, self.size)
+
+
+def moved_bytes(kind: str, bytes: float, size: float) -> float:
+    """Bytes that each of `size` members sends in a collective on a whole array of so many bytes (book, section 3).
+
+    An all-reduce is a reduce-scatter and an all-gather; an all-to-all keeps its own share of its share.
+    """
+    share = bytes * (1 - 1 / max(size, 1))
+    return {"all_reduce": 2 * share, "all_to_all": share / max(size, 1), "permute": bytes}.get(kind, share)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -75,15 +74,13 @@ def spec(sharding: Sharding, mesh: Mapping[str, int], lead: int = 0) -> Any:
     return PartitionSpec(*[None] * lead, *(p[0] if len(p) == 1 else p or None for p in parts))
 
 
-def torus_devices(devices: Sequence[Any], order: NDArray[np.int64]) -> Any:
-    """A jax.sharding.Mesh of TPU devices by their coordinates."""
+def mesh_of(devices: Sequence[Any], order: NDArray[np.int64]) -> Any:
+    """A jax.sharding.Mesh of devices that are in the order of `chip_order`."""
     from jax.sharding import Mesh
 
-    by_place = {tuple(d.coords[: order.shape[-1]]): d for d in devices}
-    grid = np.empty(order.shape[:-1], dtype=object)
-    for place in itertools.product(*map(range, order.shape[:-1])):
-        grid[place] = by_place[tuple(int(c) for c in order[place])]
-    return Mesh(grid, AXES)
+    grid = np.empty(len(devices), dtype=object)
+    grid[:] = devices
+    return Mesh(grid.reshape(order.shape[:-1]), AXES)
 
 
 def chips_of_stage(plan: Plan) -> int:

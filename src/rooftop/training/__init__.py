@@ -18,6 +18,7 @@ from rooftop.training._failures import PRESETS, Failures, Goodput, best_interval
 from rooftop.training._file import described, load, made_for, read_plan, saved, write_plan
 from rooftop.training._laws import Optimum, chinchilla_tokens, loss, optimum_of, six_nd, tokens_for
 from rooftop.training._layouts import layouts
+from rooftop.training._ledger import Collected, Ledger, Multiply, ledger
 from rooftop.training._limits import CriticalBatch, Degree, Reach, critical_batches, largest_degrees, reach
 from rooftop.training._plan import Plan, Problem
 from rooftop.training._question import Question, problem_of
@@ -47,6 +48,7 @@ __all__ = [
     "RECIPES",
     "Answer",
     "Choices",
+    "Collected",
     "Comparison",
     "CriticalBatch",
     "Curve",
@@ -56,8 +58,10 @@ __all__ = [
     "Event",
     "Failures",
     "Goodput",
+    "Ledger",
     "Limits",
     "Moment",
+    "Multiply",
     "Optimum",
     "Outcome",
     "Part",
@@ -96,6 +100,7 @@ __all__ = [
     "largest_degrees",
     "largest_model",
     "layouts",
+    "ledger",
     "load",
     "loss",
     "made_for",

@@ -104,36 +104,33 @@ def _core(work: Work, phase: str) -> bool:
 
 def moved(compiled: Compiled, sizes: list[Number], links: Links, *, detail: bool = True) -> Moved:
     """Transfers of a program, by class, by pass and by mesh axis (`busy` and `by_axis` only with detail)."""
-    expected: list[tuple[Transfer, Number]] = []
+    expected: list[tuple[int, Transfer, Number]] = []
     busy: dict[tuple[str, str], Number] = {}
     by_axis: dict[tuple[str, str, str], Number] = {}
 
     def add(table: dict, key: object, seconds: Number) -> None:  # type: ignore[type-arg]
         table[key] = table[key] + seconds if key in table else seconds
 
-    for transfer in compiled.transfers:
+    for index, transfer in enumerate(compiled.transfers):
         seconds = transfer_seconds(transfer, sizes, links)
-        expected.append((transfer, seconds))
+        expected.append((index, transfer, seconds))
         if not detail:
             continue
         lower = transfer_seconds(transfer, sizes, links, bound=True)
         add(busy, (transfer.axis, transfer.phase), lower)
         add(by_axis, (transfer.axis, transfer.overlap, transfer.phase), seconds)
-        if transfer.overlap != "prefetch" and transfer.phase == "forward":
-            for policy, ops in compiled.recomputed.items():
-                if transfer.op in ops:
-                    add(busy, (transfer.axis, f"recompute.{policy}"), lower)
-                    add(by_axis, (transfer.axis, transfer.overlap, f"recompute.{policy}"), seconds)
+        for policy, again in compiled.moved_again.items():
+            if index in again:
+                add(busy, (transfer.axis, f"recompute.{policy}"), lower)
+                add(by_axis, (transfer.axis, transfer.overlap, f"recompute.{policy}"), seconds)
 
     def of(overlap: str) -> dict[str, Number]:
         result: dict[str, Number] = {
-            phase: total(s for t, s in expected if t.overlap == overlap and t.phase == phase)
+            phase: total(s for _, t, s in expected if t.overlap == overlap and t.phase == phase)
             for phase in ("forward", "backward")
         }
-        for policy, ops in compiled.recomputed.items():
-            result[f"recompute.{policy}"] = total(
-                s for t, s in expected if t.overlap == overlap and t.phase == "forward" and t.op in ops
-            )
+        for policy, again in compiled.moved_again.items():
+            result[f"recompute.{policy}"] = total(s for i, t, s in expected if t.overlap == overlap and i in again)
         return result
 
     return Moved(of("critical"), of("ring"), of("prefetch"), busy, by_axis)

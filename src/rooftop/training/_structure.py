@@ -42,6 +42,8 @@ class Compiled(Terms):
     updates: tuple[Transfer, ...]
     orthogonal: tuple[int, ...]  # FLOPs that orthogonalise updates
     recomputed: Mapping[str, frozenset[str]]
+    #: by remat policy, indices of the forward transfers that run again in the backward pass
+    moved_again: Mapping[str, frozenset[int]]
     weights: tuple[int, ...]
     weights_at_use: tuple[int, ...]
     gradients: tuple[int, ...]
@@ -164,7 +166,7 @@ class _Compiler(Collector):
         program = self.program
         works = self._works()
         steps = (*self.resolved.forward, *self.resolved.backward)
-        transfers = self.transfers((s for s in steps if isinstance(s, Move)), _overlap)
+        transfers = self._kept(self.transfers((s for s in steps if isinstance(s, Move)), _overlap))
         updates = self.transfers(self.resolved.update, _overlap)
         matrices = () if self.whole else self._matrices()
         # an embedding or a head is not worth recomputing: its arrays live for one microbatch only
@@ -186,6 +188,7 @@ class _Compiler(Collector):
             updates=(*updates, *self._exchanges(matrices)),
             orthogonal=self.sum(flops for _, flops in matrices),
             recomputed={p: frozenset(r.recomputed) for p, r in plans.items()},
+            moved_again={p: _moved_again(transfers, frozenset(r.recomputed)) for p, r in plans.items()},
             weights=self.layout(weights, "weight", dtype_bytes(self.recipe.weights)),
             weights_at_use=self.layout(program.weights, "weight_use", dtype_bytes(self.recipe.compute)),
             gradients=self.layout(weights, "gradient", dtype_bytes(self.recipe.gradients)),
@@ -268,6 +271,13 @@ class _Compiler(Collector):
                 "AllToAll momenta and updates", "all_to_all", axes, outer_name(axes), "update", "update", "critical", self.sum(sizes)
             )  # fmt: skip
 
+    def _kept(self, transfers: tuple[Transfer, ...]) -> tuple[Transfer, ...]:
+        """A head's backward pass follows its forward pass at once: what was gathered for the one is at hand for the other."""
+        if not self.whole:
+            return transfers
+        gathered = {(t.title, t.axes) for t in transfers if t.phase == "forward" and t.kind == "all_gather"}
+        return tuple(t for t in transfers if t.phase == "forward" or (t.title, t.axes) not in gathered)
+
     def _moments(self, saved: Iterable[str]) -> tuple[tuple[tuple[int, float], ...], ...]:
         """What is alive at each op of the backward pass, beside what was saved: recomputed arrays that are still to be
         read, gradients on their way, gathered copies.
@@ -300,6 +310,19 @@ class _Compiler(Collector):
             if alive:
                 moments.append(tuple(sorted((self.add(size), n) for size, n in self.like(alive).items())))
         return tuple(m for m in dict.fromkeys(moments) if not any(_covers(o, m) for o in moments if o != m))
+
+
+def _moved_again(transfers: Iterable[Transfer], recomputed: frozenset[str]) -> frozenset[int]:
+    """Forward transfers that run again. What is gathered for an op that runs again is at hand for its gradient right after,
+    where the backward pass gathers it anyway; weights are gathered once for both.
+    """
+    every = list(enumerate(transfers))
+    backward = {(t.title, t.axes) for _, t in every if t.phase == "backward" and t.kind == "all_gather"}
+    return frozenset(
+        i
+        for i, t in every
+        if t.phase == "forward" and t.overlap != "prefetch" and t.op in recomputed and (t.title, t.axes) not in backward
+    )
 
 
 def _overlap(move: Move) -> str:
