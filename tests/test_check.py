@@ -57,6 +57,7 @@ def test_what_cannot_be_checked_is_refused_in_a_line(capsys):
         (f"check {TINY} --mesh fsdp=8", "check needs --on SLICE"),
         (f"check {TINY} --on h100:8 --mesh fsdp=8 --batch 64k --with tpu", "not asked about h100"),
         (f"check {TINY} --on v5e:2x4 --mesh fsdp=8 --batch 64k --with gpu", "not asked about v5e"),
+        (f"check {TINY} --on v5e:2x4 --mesh fsdp=4,pipeline=2 --batch 64k", "pipeline=1"),
         ("check mamba-2.8b --on v5e:2x4 --mesh fsdp=8 --batch 64k", "lowered to JAX"),
     ):
         assert run(words.split()) == 2, words

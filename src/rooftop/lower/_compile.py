@@ -54,6 +54,7 @@ def compile_step(problem: Problem, plan: Plan, kind: str, *, seconds: float = 60
     where the limits are too small.
     """
     target = Target(kind, problem.slice)
+    _check_lowered(problem, plan)
     jax()  # fails here, with the advice what to install, rather than in the other process
     with tempfile.TemporaryDirectory(prefix="rooftop-") as folder:
         process = multiprocessing.get_context("spawn").Process(target=_work, args=(problem, plan, target, folder))
@@ -66,6 +67,20 @@ def compile_step(problem: Problem, plan: Plan, kind: str, *, seconds: float = 60
                 process.kill()
             process.join()
         return _read(Path(folder), target, time.monotonic() - start, stopped, process.exitcode)
+
+
+def _check_lowered(problem: Problem, plan: Plan) -> None:
+    """Raises InputError for what the reference Transformer does not do."""
+    recipe = problem.recipe
+    if plan.mesh.get("pipeline", 1) > 1:
+        raise InputError(
+            "plans with pipeline stages are not lowered to JAX so far; check one with pipeline=1", field="mesh"
+        )
+    if recipe.optimizer != "adamw" or recipe.moments not in ("fp32", "bf16"):
+        raise InputError(
+            f"{recipe.optimizer} with states in {recipe.moments} is not lowered to JAX; check the plan with AdamW in fp32 or bf16",
+            field="optimizer",
+        )
 
 
 def _wait(process: Any, folder: Path, target: Target, deadline: float, bytes: float) -> str:
