@@ -166,7 +166,7 @@ class _Compiler(Collector):
         program = self.program
         works = self._works()
         steps = (*self.resolved.forward, *self.resolved.backward)
-        transfers = self._kept(self.transfers((s for s in steps if isinstance(s, Move)), _overlap))
+        transfers = self._at_hand(self.transfers((s for s in steps if isinstance(s, Move)), _overlap))
         updates = self.transfers(self.resolved.update, _overlap)
         matrices = () if self.whole else self._matrices()
         # an embedding or a head is not worth recomputing: its arrays live for one microbatch only
@@ -271,7 +271,7 @@ class _Compiler(Collector):
                 "AllToAll momenta and updates", "all_to_all", axes, outer_name(axes), "update", "update", "critical", self.sum(sizes)
             )  # fmt: skip
 
-    def _kept(self, transfers: tuple[Transfer, ...]) -> tuple[Transfer, ...]:
+    def _at_hand(self, transfers: tuple[Transfer, ...]) -> tuple[Transfer, ...]:
         """A head's backward pass follows its forward pass at once: what was gathered for the one is at hand for the other."""
         if not self.whole:
             return transfers
