@@ -400,7 +400,7 @@ class _Reader:
             name or i.name, "matmul" if dots else "fusion", times,
             _operand_dtype(*largest) if largest else _canonical(i.shapes), flops, 0.0 if dots else elements, bytes,
             sum(table[n].bytes for n in i.operands if n in table) + i.bytes,
-            _matmul(*largest) if largest and len(dots) == 1 else None, None, i.scope, i.source,
+            _matmul(*largest) if largest and len(dots) == 1 else None, None, (i.scope or (largest[0].scope if largest else "")), i.source,
         )  # fmt: skip
 
     def _nested_with_tables(self, computation: str) -> Iterator[tuple[Instruction, Mapping[str, Instruction]]]:
