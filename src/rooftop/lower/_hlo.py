@@ -254,7 +254,8 @@ class _Reader:
             self.notes[f"the loop {i.name} does not tell its number of iterations: its body is counted once"] = None
         body = re.search(r"body=%?([\w.\-]+)", i.attributes)
         if body:
-            yield from self.walk(body[1], times * (1 if trips is None else trips))
+            for op in self.walk(body[1], times * (1 if trips is None else trips)):
+                yield op if op.scope else replace(op, scope=i.scope)
 
     def trips(self, i: Instruction) -> int | None:
         """How often a loop runs: as the compiler says, or limit over step of the counter that its condition compares."""
@@ -400,7 +401,7 @@ class _Reader:
             name or i.name, "matmul" if dots else "fusion", times,
             _operand_dtype(*largest) if largest else _canonical(i.shapes), flops, 0.0 if dots else elements, bytes,
             sum(table[n].bytes for n in i.operands if n in table) + i.bytes,
-            _matmul(*largest) if largest and len(dots) == 1 else None, None, (i.scope or (largest[0].scope if largest else "")), i.source,
+            _matmul(*largest) if largest and len(dots) == 1 else None, None, i.scope, i.source,
         )  # fmt: skip
 
     def _nested_with_tables(self, computation: str) -> Iterator[tuple[Instruction, Mapping[str, Instruction]]]:
