@@ -63,6 +63,7 @@ def plans(draw):
     plan = draw(st.sampled_from(found))
     used = [f for f in choices() if f.metadata["axis"] is None or plan.mesh[f.metadata["axis"]] > 1]
     chosen = Choices(**{f.name: draw(st.sampled_from(f.metadata["values"])) for f in used})
+    chosen = replace(chosen, causal="balanced") if chosen.idle else chosen
     microbatches = draw(st.integers(1, 9) | st.sampled_from([8, 16]))
     layers = structure(of.model, of.seq, chosen.layout, of.recipe).layers
     if not holds(rules(chosen, layers, plan.mesh, microbatches)):

@@ -70,9 +70,13 @@ def in_space(choices, limits, layers, p, m):
     return choices.schedule != "dualpipe" or (p % 2 == 0 and m % 2 == 0 and m >= 2 * p)
 
 
-def outer(limits, data):
-    """The ZeRO stages of the data axis to try: none where it has one way."""
-    return limits.allowed.get("outer_zero", (0,)) if data > 1 else (0,)
+def about(choices, limits, axis, names, mesh):
+    """Whether choices about an axis are allowed where it is used, and the defaults elsewhere."""
+    default = Choices()
+    tried = {n: limits.allowed.get(n, (getattr(default, n),)) for n in names}
+    return all(
+        getattr(choices, n) in tried[n] if mesh[axis] > 1 else getattr(choices, n) == getattr(default, n) for n in names
+    )
 
 
 def every_plan(of, limits, fixed):
@@ -96,7 +100,9 @@ def every_plan(of, limits, fixed):
                 if limits.microbatches is not None and m != limits.microbatches:
                     continue
                 for choices in limits.choices:
-                    if choices.layout not in fitting or choices.outer_zero not in outer(limits, mesh["data"]):
+                    if choices.layout not in fitting or not about(choices, limits, "data", ("outer_zero",), mesh):
+                        continue
+                    if not about(choices, limits, "context", ("context_kind", "causal"), mesh):
                         continue
                     if in_space(choices, limits, compiled.layers, mesh["pipeline"], m):
                         yield Plan(mesh, factors, m, b, choices)
@@ -128,6 +134,7 @@ CASES = {
     "pipeline schedules": (SMALL, "h100:8", 16, 512, 0.5e9, Limits({"zero": (1,), "remat": ("none", "full"), "schedule": ("gpipe", "zb-h1", "zb-h2", "dualpipe")}), {"context": 1, "data": 1}),
     "chunks and ends": (SMALL, "v5e:2x2", 8, 512, None, Limits({"zero": (3,), "chunks": (1, 2, 3), "embed_layers": (0, 1), "head_layers": (0, 1, 2)}), {"context": 1}),
     "sharding of states": (TINY.replace("d_model=64", "d_model=12"), "h100:8", 8, 64, None, Limits({"zero": (0, 1, 3), "outer_zero": (0, 1), "remat": ("none", "dots")}), {"pipeline": 1, "context": 1}),
+    "kinds of context": (SMALL, "h100:8", 8, 512, None, Limits({"zero": (3,), "remat": ("none", "full"), "context_kind": ("ring", "gather", "ulysses"), "causal": ("balanced", "contiguous")}), {"pipeline": 1, "data": 1}),
     "one chip": (TINY, "v5e", 8, 64, None, FULL, {}),
 }  # fmt: skip
 

@@ -35,6 +35,8 @@ class PlanOptions(Options, total=False):
 
     zero: tuple[int, ...]
     outer_zero: tuple[int, ...]
+    context_kind: tuple[str, ...]
+    causal: tuple[str, ...]
     remat: tuple[str, ...]
     schedule: tuple[str, ...]
     chunks: tuple[int, ...]
@@ -47,6 +49,8 @@ class StepOptions(Options, total=False):
 
     zero: int
     outer_zero: int
+    context_kind: str
+    causal: str
     remat: str
     schedule: str
     chunks: int

@@ -97,6 +97,13 @@ def schedule_text(plan: Plan) -> str:
     return f"schedule {kind}"
 
 
+def context_text(plan: Plan) -> str:
+    """What context ways do for attention, in words."""
+    kind = {"ring": "keys around a ring", "gather": "keys gathered", "ulysses": "tokens swapped for heads"}
+    chosen = plan.choices
+    return kind[chosen.context_kind] + ("" if chosen.causal == "balanced" else ", contiguous tokens")
+
+
 def step_of(question: Question, the_plan: Plan) -> Answer:
     """The same for one plan that the user names."""
     problem = problem_of(question)

@@ -42,6 +42,14 @@ class Choices:
         0, (0, 1), tried=(0,), axis="data", layout=True,
         help="ZeRO stage of the data axis: 1 splits optimizer states over it, too, however fsdp splits.",
     )  # fmt: skip
+    context_kind: str = _choice(
+        "ring", ("ring", "gather", "ulysses"), tried=("ring",), axis="context", layout=True,
+        help="What context ways do for attention: pass keys around, gather them first, or swap tokens for heads.",
+    )  # fmt: skip
+    causal: str = _choice(
+        "balanced", ("balanced", "contiguous"), tried=("balanced",), axis="context", layout=True,
+        help="Tokens of a chip with context ways: an early and a late chunk, or one chunk, whose last one has most to attend to.",
+    )  # fmt: skip
     #: in the order of how much runs again: an earlier one is never slower
     remat: str = _choice("none", ("none", "dots", "selective", "full"), help="Rematerialisation.")
     schedule: str = _choice(
@@ -89,7 +97,16 @@ class Choices:
                     f" {', '.join(shown[:-1])} or {shown[-1]} ({f.metadata['help'].rstrip('.')})",
                     field=name,
                 )
+        if self.idle:
+            raise InputError(f"{prefix}{self.idle}", field="causal")
         return self
+
+    @property
+    def idle(self) -> str:
+        """Why one of the choices changes nothing beside another one; empty if all count."""
+        if self.context_kind == "ulysses" and self.causal == "contiguous":
+            return "causal=contiguous changes nothing with context_kind=ulysses, which shares heads out; leave it out"
+        return ""
 
     def check_used(self, mesh: Mapping[str, int], where: str = "") -> Choices:
         """The same, if none of them is about an axis that a mesh does not use. Raises InputError; `where` names a file."""
@@ -142,7 +159,9 @@ def combinations(allowed: Mapping[str, tuple[Any, ...]]) -> Iterator[Choices]:
         idle = f.metadata["axis"] is not None and f.default not in values
         options.append((*values, f.default) if idle else values)
     for values in itertools.product(*options):
-        yield Choices(**dict(zip([f.name for f in choices()], values, strict=True)))
+        chosen = Choices(**dict(zip([f.name for f in choices()], values, strict=True)))
+        if not chosen.idle:
+            yield chosen
 
 
 def applies(chosen: Choices, allowed: Mapping[str, tuple[Any, ...]], ways: Mapping[str, Any]) -> Any:

@@ -5,7 +5,7 @@
 | data | the batch; weights and gradients are replicated over it, and optimizer states unless its own ZeRO stage is 1 |
 | fsdp | the batch; and, by ZeRO stage, nothing else (0), optimizer states (1), gradients too (2), weights too (3) |
 | tensor | heads, feed-forward and vocabulary; the sequence of the residual stream (sequence sharding) |
-| context | the sequence everywhere; keys are gathered for attention, a recurrence swaps it for channels or heads; states are split over it as over fsdp |
+| context | the sequence everywhere; keys are passed around or gathered for attention, or tokens swapped for heads; a recurrence swaps it for channels or heads; states are split over it as over fsdp |
 | expert | the batch outside of experts, the experts inside |
 | pipeline | the layers |
 """
@@ -56,6 +56,8 @@ def layouts(choices: Choices) -> Layouts:
     inner = {**model, "B": BATCH, "T": ("context",), "S": ("context",), "C": (*BATCH, "context")}
     return Layouts(
         rules={
+            # around the attention kernel: heads instead of tokens, where context ways swap them (Jacobs et al., 2023)
+            "heads": {**inner, "T": (), "S": (), "N": (), "K": ("tensor_kv", "context")},
             "residual": {"B": BATCH, "T": ("context", *TENSOR)},
             "inner": inner,
             # around a recurrence the sequence is whole, and its channels or heads (or heads of a group) are split instead

@@ -41,7 +41,7 @@ def _what(axis: str) -> str:
         "tensor": "heads, feed-forward and vocabulary must divide",
         "data": "d_model must divide where its ZeRO stage is 1",
         "fsdp": "d_model must divide",
-        "context": "the sequence and d_model must divide",
+        "context": "the sequence and d_model, with ulysses also KV heads, must divide",
         "expert": "the number of experts must divide",
         "pipeline": "there can be no more stages than layers",
     }[axis]

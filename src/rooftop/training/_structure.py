@@ -14,11 +14,13 @@ from dataclasses import dataclass, replace
 
 from rooftop.arrays import (
     Array,
+    LocalOp,
     Move,
     Program,
     ResolvedProgram,
     Rules,
     Size,
+    Step,
     fused_only,
     resolve_program,
     shard,
@@ -105,10 +107,12 @@ def structure(model: Architecture, seq: int, layout: Choices, recipe: Recipe, *,
     """
     parts = programs(model, seq)
     rules = layouts(layout)
-    blocks = [b.program for b in parts.blocks]
-    every = [parts.embed, *blocks, parts.head]
+    every = [parts.embed, *(b.program for b in parts.blocks), parts.head]
+    if layout.context_kind == "ulysses":
+        every = [by_heads(p) for p in every]
+    blocks = every[1:-1]
     resolved = [_resolve(p, rules, recipe.reduction) for p in every]
-    compiled = [_Compiler(r, rules, recipe, whole=p in (parts.embed, parts.head), fold=fold).compiled()
+    compiled = [_Compiler(r, rules, recipe, layout, whole=p in (every[0], every[-1]), fold=fold).compiled()
                 for r, p in zip(resolved, every, strict=True)]  # fmt: skip
     axes: dict[str, int] = {}
     for program in every:
@@ -130,6 +134,16 @@ def structure(model: Architecture, seq: int, layout: Choices, recipe: Recipe, *,
         groups=tuple(sorted(groups)),
         divisible=tuple(sorted({pair for p in every for pair in _divisible(p, rules.rules)})),
     )
+
+
+def by_heads(program: Program) -> Program:
+    """The program with the arrays of attention kernels in the layout of heads instead of tokens."""
+    kernels = {op.fused for op in program.ops if op.fused and op.name.startswith(op.fused.split("_far")[0] + ".scores")}
+    inside = {n for op in program.ops if op.fused in kernels for n in (*op.inputs, op.output)}
+    arrays = tuple(
+        replace(a, layout="heads") if a.name in inside and a.role == "activation" else a for a in program.arrays
+    )
+    return Program(program.name, program.axes, arrays, program.ops)
 
 
 def _resolve(program: Program, rules: Layouts, reduction: str) -> ResolvedProgram:
@@ -158,16 +172,18 @@ def _divisible(program: Program, rules: Rules) -> Iterable[tuple[int, tuple[str,
 class _Compiler(Collector):
     """Compiles one resolved program. whole: an embedding or a head, none of whose arrays outlive a microbatch."""
 
-    def __init__(self, resolved: ResolvedProgram, rules: Layouts, recipe: Recipe, *, whole: bool, fold: bool) -> None:
+    def __init__(
+        self, resolved: ResolvedProgram, rules: Layouts, recipe: Recipe, layout: Choices, *, whole: bool, fold: bool
+    ) -> None:
         super().__init__(resolved, rules.rules, fold=fold)
-        self.resolved, self.recipe, self.whole = resolved, recipe, whole
+        self.resolved, self.recipe, self.chosen, self.whole = resolved, recipe, layout, whole
 
     def compiled(self) -> Compiled:
         program = self.program
         works = self._works()
         steps = (*self.resolved.forward, *self.resolved.backward)
-        transfers = self._at_hand(self.transfers((s for s in steps if isinstance(s, Move)), _overlap))
-        updates = self.transfers(self.resolved.update, _overlap)
+        transfers = self._at_hand(self.transfers((s for s in steps if isinstance(s, Move)), self._overlap))
+        updates = self.transfers(self.resolved.update, self._overlap)
         matrices = () if self.whole else self._matrices()
         # an embedding or a head is not worth recomputing: its arrays live for one microbatch only
         plans = {p: remat(program, "none" if self.whole else p) for p in POLICIES}
@@ -201,7 +217,7 @@ class _Compiler(Collector):
 
     def _works(self) -> tuple[Work, ...]:
         """Kernels of both passes, matmuls in their precision."""
-        passes = self.resolved.forward, self.resolved.backward
+        passes = [self._unbalanced(steps) for steps in (self.resolved.forward, self.resolved.backward)]
         low = None if self.whole else self.recipe.matmul
         if low is None:
             return tuple(w for steps in passes for w in self.works(steps))
@@ -214,6 +230,28 @@ class _Compiler(Collector):
             replace(w, weight=low) if w.name in ops and w.matmul and (narrow or not w.weight_gradient) else w
             for w in (*self.works(there), *self.works(back))
         )
+
+    def _overlap(self, move: Move) -> str:
+        """What a transfer may hide under: keys and values under attention where they are passed around a ring."""
+        if move.role in ("weight", "gradient"):
+            return "prefetch"
+        keys = set(move.collective.axes) <= {"context"} and move.collective.kind != "all_to_all"
+        return "ring" if keys and self.chosen.context_kind == "ring" else "critical"
+
+    def _unbalanced(self, steps: Iterable[Step]) -> tuple[Step, ...]:
+        """The steps of the chip with the last tokens: of causal attention to all keys it has (2n - 1)/n times the mean of n."""
+        if self.chosen.causal == "balanced" or self.chosen.context_kind == "ulysses":
+            return tuple(steps)
+        causal = {op.name for op in self.program.ops if 0.5 <= op.fraction < 0.75 and op.fused}
+        some = Size(-1.0, (), (("context", -1),))
+        result: list[Step] = []
+        for step in steps:
+            result.append(step)
+            if isinstance(step, LocalOp) and step.op in causal and step.flops is not None:
+                # twice the mean, less one n-th of it
+                result[-1] = replace(step, flops=step.flops * 2.0)
+                result.append(replace(step, flops=step.flops * some, reads=(), writes=()))
+        return tuple(result)
 
     def _kept(self, array: Array, narrow: frozenset[str]) -> Size:
         """Bytes that a chip keeps of an activation for the backward pass."""
@@ -286,7 +324,10 @@ class _Compiler(Collector):
         gathered: dict[str, list[Size]] = {}
         for step in self.resolved.backward:
             if isinstance(step, Move) and step.role == "activation" and step.collective.kind == "all_gather":
-                gathered.setdefault(step.op, []).append(step.collective.bytes)
+                bytes = step.collective.bytes
+                if self._overlap(step) == "ring":  # beside the block in use the one on its way
+                    bytes = bytes * Size(1.0, (), (("context", -1),))
+                gathered.setdefault(step.op, []).append(bytes)
         first_reader: dict[str, int] = {}
         for position, op in enumerate(program.ops):
             if not op.linear:
@@ -323,12 +364,6 @@ def _moved_again(transfers: Iterable[Transfer], recomputed: frozenset[str]) -> f
         for i, t in every
         if t.phase == "forward" and t.overlap != "prefetch" and t.op in recomputed and (t.title, t.axes) not in backward
     )
-
-
-def _overlap(move: Move) -> str:
-    if move.role in ("weight", "gradient"):
-        return "prefetch"
-    return "ring" if set(move.collective.axes) <= {"context"} else "critical"
 
 
 def _covers(larger: tuple[tuple[int, float], ...], smaller: tuple[tuple[int, float], ...]) -> bool:

@@ -18,7 +18,7 @@ from rooftop.training import (
     loss,
     six_nd,
 )
-from rooftop.training._answer import schedule_text
+from rooftop.training._answer import context_text, schedule_text
 from rooftop.training._keep import Found
 from rooftop.units import format_bytes, format_count, format_seconds, format_usd
 from rooftop.views._terminal import bar, group, heading, lines, table
@@ -155,6 +155,7 @@ def _summary(answer: Answer) -> RenderableType:
         ("batch", f"{e.batch_tokens:,} tokens: {e.plan.groups} groups x {e.plan.microbatches} microbatches x"
          f" {e.plan.sequences} sequences of {e.problem.seq}"),
         ("schedule", f"ZeRO-{e.plan.choices.zero} over fsdp{', ZeRO-1 over data' if e.plan.choices.outer_zero else ''}, remat {e.plan.choices.remat}"
+         + (f", {context_text(e.plan)}" if e.plan.mesh["context"] > 1 else "")
          + (f", {schedule_text(e.plan).removeprefix('schedule ')}" if e.plan.mesh["pipeline"] > 1 else "")),
         ("placement", placement_text(e)),
     ]  # fmt: skip
