@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from rooftop.figures import (
     COLOURS,
     SERIES,
     Figure,
+    Side,
+    exchange,
     figure_json,
     serving_figures,
     simulation_figures,
@@ -36,6 +39,7 @@ def checked(figures: list[Figure]) -> dict[str, Figure]:
     """Plotly accepts every trace and layout; every figure has words and numbers, and is JSON."""
     for figure in figures:
         go.Figure(data=list(figure.data), layout=dict(figure.layout))
+        assert figure.data or figure.scene
         assert figure.rows
         assert {len(row) for row in figure.rows} == {len(figure.columns)}
         assert len(figure.caption) > 20
@@ -126,7 +130,7 @@ def test_reports_need_nothing_but_themselves(
     assert "default-src 'none'" in page
     drawn = [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', page)]
     assert drawn
-    assert all(figure["data"] for figure in drawn)
+    assert all(figure["data"] or figure["scene"] for figure in drawn)
     assert "<table>" in page
     assert printed.splitlines()[0].strip()[:20] in page.replace("&lt;", "<").replace("&gt;", ">")
 
@@ -175,3 +179,87 @@ def test_results_draw_themselves_in_notebooks() -> None:
         assert "Latency against throughput" in text
         assert "All numbers" in text
     assert rt.plan("llama-3-8b", on="v5e:4x4", batch=1e6)._repr_html_()
+
+
+SIDES = [
+    [Side(8, True, True, 8, 1)],
+    [Side(7, True, False, 7, 1)],
+    [Side(8, True, False, 4, 2)],
+    [Side(2, True, False, 2, 1)],
+    [Side(6, False, False, 6, 1)],
+    [Side(4, True, True, 4, 1), Side(3, True, False, 3, 1)],
+    [Side(4, False, False, 2, 1), Side(4, False, False, 4, 1)],
+    [Side(4, True, True, 4, 1), Side(1, True, False, 1, 1), Side(4, True, False, 2, 1)],
+]
+
+
+def groups_of(sides: list[Side]) -> dict[int, set[int]]:
+    """By brute force: the chips that differ from a chip only within the group of each side."""
+
+    def places(chip: int) -> list[int]:
+        result = []
+        for side in sides:
+            result.append(chip % side.size)
+            chip //= side.size
+        return result
+
+    def same(a: int, b: int) -> bool:
+        return all(
+            x // (s.members * s.stride) == y // (s.members * s.stride) and x % s.stride == y % s.stride
+            for s, x, y in zip(sides, places(a), places(b), strict=True)
+        )
+
+    chips = range(math.prod(s.size for s in sides))
+    return {a: {b for b in chips if same(a, b)} for a in chips}
+
+
+@pytest.mark.parametrize("sides", SIDES, ids=str)
+def test_an_all_gather_brings_every_piece_to_every_chip_of_its_group(sides: list[Side]) -> None:
+    has = {chip: {chip} for chip in groups_of(sides)}
+    for hops in exchange("all_gather", sides):
+        arriving: dict[int, set[int]] = {}
+        for hop in hops:
+            assert hop.piece in has[hop.source], "a chip passes on what it has"
+            assert hop.piece not in has[hop.target], "nothing is sent twice"
+            assert (hop.path[0], hop.path[-1]) == (hop.source, hop.target)
+            arriving.setdefault(hop.target, set()).add(hop.piece)
+        for chip, pieces in arriving.items():
+            has[chip] |= pieces
+    assert has == groups_of(sides)
+
+
+@pytest.mark.parametrize("sides", SIDES, ids=str)
+def test_a_reduce_scatter_adds_every_part_once(sides: list[Side]) -> None:
+    groups = groups_of(sides)
+    # partial sums: (chip, piece) -> whose parts are in it
+    sums = {(chip, piece): {chip} for chip, members in groups.items() for piece in members}
+    for hops in exchange("reduce_scatter", sides):
+        moved = [(hop, sums[hop.source, hop.piece]) for hop in hops]
+        for hop, parts in moved:
+            assert not sums[hop.target, hop.piece] & parts
+            sums[hop.target, hop.piece] = sums[hop.target, hop.piece] | parts
+    assert all(sums[chip, chip] == members for chip, members in groups.items())
+
+
+@pytest.mark.parametrize(
+    ("where", "axes"), [("v5e:16x16", "X=16"), ("v5e:4x8", "X=8"), ("v5p:4x4x4", "X=4"), ("h100:8", "X=8")]
+)
+def test_a_gather_takes_as_many_steps_as_hops(where: str, axes: str, capsys: pytest.CaptureFixture[str]) -> None:
+    ways = int(axes.removeprefix("X="))
+    found = rt.collective_time("all-gather", 1e6, {"X": ways}, rt.slice_of(where))
+    assert found.placement is not None
+    from rooftop.figures import sides_of
+
+    steps = exchange("all_gather", sides_of(found.placement, ("X",)))
+    switched = where.startswith("h100")
+    assert len(steps) == (ways - 1 if switched else found.hops)
+
+
+def test_large_slices_are_drawn_in_part() -> None:
+    from rooftop.figures import network_of_step
+
+    best = rt.plan("llama-3-8b", on="v5p:16x20x28", batch=4e6).best
+    for figure in network_of_step(best):
+        assert figure.scene is not None
+        assert len(figure.scene["nodes"]) <= 512
+        assert "alike" in figure.caption

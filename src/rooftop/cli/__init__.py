@@ -35,6 +35,7 @@ COMMANDS = {
     "check": "A training plan beside its program as a real compiler makes it.",
     "jax": "The roofline of any JAX function, op by op.",
     "hlo": "What each op of a compiled program costs.",
+    "web": "All of it as a page on this machine.",
 }
 
 EPILOG = """\b

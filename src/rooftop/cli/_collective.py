@@ -29,9 +29,10 @@ def command(kind: str, size: float, axes: dict[str, int], where: str, one_way: b
     --bytes is the whole array of one group: what an all-gather ends with, a reduce-scatter or all-reduce starts with, and an
     all-to-all holds over the group; for a permute it is one chip's block.
     """
+    from rooftop.figures import collective_figures
     from rooftop.hardware import slice_of
     from rooftop.roofline import collective_time
     from rooftop.views._roofline import collective_json, collective_text
 
     result = collective_time(kind, size, axes, slice_of(where), one_way=one_way)
-    emit(collective_json(result), lambda: collective_text(result), as_json)
+    emit(collective_json(result), lambda: collective_text(result), as_json, lambda: collective_figures(result))

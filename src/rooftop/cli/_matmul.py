@@ -24,9 +24,10 @@ Examples:
 def command(expression: str, sizes: dict[str, int] | None, mesh: dict[str, int], where: str, as_json: bool) -> None:
     """The collectives that shardings force on an einsum (or a resharding), their time, and the other ways."""
     from rooftop.arrays import parse
+    from rooftop.figures import matmul_figures
     from rooftop.hardware import slice_of
     from rooftop.roofline import matmul_time
     from rooftop.views._roofline import matmul_json, matmul_text
 
     result = matmul_time(parse(expression), sizes or {}, mesh, slice_of(where))
-    emit(matmul_json(result), lambda: matmul_text(result), as_json)
+    emit(matmul_json(result), lambda: matmul_text(result), as_json, lambda: matmul_figures(result))

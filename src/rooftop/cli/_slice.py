@@ -8,12 +8,12 @@ from rooftop.cli._common import emit, json_option
 
 
 @click.command("slice")
-@click.argument("text", metavar="SLICE")
+@click.argument("where", metavar="SLICE")
 @json_option
-def command(text: str, as_json: bool) -> None:
+def command(where: str, as_json: bool) -> None:
     """Chips, hosts, totals and networks of a slice: v5e:4x8, v5p:8x8x16*4, h100:1024, a hardware file."""
     from rooftop.hardware import slice_of
     from rooftop.views._hardware import slice_json, slice_text
 
-    where = slice_of(text)
-    emit(slice_json(where), lambda: slice_text(where), as_json)
+    found = slice_of(where)
+    emit(slice_json(found), lambda: slice_text(found), as_json)

@@ -1,6 +1,6 @@
 """Results as figures, the same for the page, reports, notebooks and documentation."""
 
-from rooftop.figures._embed import asset, figure_html, notebook_html, plotly_script, scripts
+from rooftop.figures._embed import asset, asset_names, figure_html, notebook_html, plotly_script, scripts
 from rooftop.figures._figure import AXES, COLOURS, SERIES, Figure, figure_json
 from rooftop.figures._roofline import Dot, op_chart, roofline_chart
 from rooftop.figures._serving import (
@@ -12,9 +12,11 @@ from rooftop.figures._serving import (
     simulation_chart,
     simulation_figures,
 )
+from rooftop.figures._topology import Hop, Side, collective_figures, exchange, matmul_figures, sides_of, topology_chart
 from rooftop.figures._trace import trace_figures
 from rooftop.figures._training import (
     memory_bars,
+    network_of_step,
     roofline_of_step,
     scaling_curve,
     time_bars,
@@ -28,13 +30,20 @@ __all__ = [
     "SERIES",
     "Dot",
     "Figure",
+    "Hop",
+    "Side",
     "asset",
+    "asset_names",
+    "collective_figures",
+    "exchange",
     "figure_html",
     "figure_json",
     "frontier_chart",
     "latency_chart",
+    "matmul_figures",
     "memory_bars",
     "memory_by_batch",
+    "network_of_step",
     "notebook_html",
     "op_chart",
     "plotly_script",
@@ -44,10 +53,12 @@ __all__ = [
     "scaling_curve",
     "scripts",
     "serving_figures",
+    "sides_of",
     "simulation_chart",
     "simulation_figures",
     "time_bars",
     "timeline_chart",
+    "topology_chart",
     "trace_figures",
     "training_figures",
 ]

@@ -27,11 +27,15 @@ def asset(name: str) -> str:
     return (resources.files("rooftop.figures") / "assets" / name).read_text(encoding="utf-8")
 
 
+@functools.cache
+def asset_names() -> frozenset[str]:
+    """The scripts and styles of this room."""
+    return frozenset(entry.name for entry in (resources.files("rooftop.figures") / "assets").iterdir())
+
+
 def scripts() -> str:
     """Everything that `figure_html` needs on its page."""
-    return (
-        f"<style>{asset('figures.css')}</style><script>{plotly_script()}</script><script>{asset('figures.js')}</script>"
-    )
+    return f"<style>{asset('figures.css')}</style><script>{plotly_script()}</script><script>{asset('figures.js')}{asset('scene.js')}</script>"
 
 
 def figure_html(figure: Figure) -> str:

@@ -6,8 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from rooftop.costing import PLACEMENT_ORDER
 from rooftop.figures._figure import COLOURS, SERIES, Figure, axis, colour, log_axis
 from rooftop.figures._roofline import Dot, roofline_chart
+from rooftop.figures._topology import topology_chart
+from rooftop.roofline import Placement
 from rooftop.training import Answer, Curve, Estimate, step_kernels, timeline
 from rooftop.units import format_bytes, format_seconds
 
@@ -21,7 +24,29 @@ _MOST_STAGES = 8
 
 def training_figures(answer: Answer) -> list[Figure]:
     """All that shows an answer of `plan` or `step`."""
-    return [timeline_chart(answer.best), roofline_of_step(answer.best), memory_bars(answer), time_bars(answer)]
+    best = answer.best
+    return [
+        timeline_chart(best),
+        roofline_of_step(best),
+        memory_bars(answer),
+        time_bars(answer),
+        *network_of_step(best),
+    ]
+
+
+#: Axes whose collective is shown on the network, the first that the plan has.
+_SHOWN_AXES = (("fsdp", "context"), ("fsdp",), ("tensor",), ("context",), ("expert",), ("data",))
+
+
+def network_of_step(e: Estimate) -> list[Figure]:
+    """The mesh on the network, with the gathering of weights (or what else the plan has) playing on it."""
+    placement = Placement(e.problem.dimensions, e.plan.factors, PLACEMENT_ORDER)
+    used = {axis for axis, ways in e.plan.mesh.items() if ways > 1}
+    axes = next((axes for axes in _SHOWN_AXES if used.issuperset(axes)), None)
+    if axes is None:
+        return []
+    kind = {"expert": "all_to_all", "data": "all_reduce"}.get(axes[0], "all_gather")
+    return [topology_chart(placement, kind, axes, e.problem.slice.name)]
 
 
 def roofline_of_step(e: Estimate) -> Figure:

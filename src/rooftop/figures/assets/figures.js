@@ -10,8 +10,8 @@ const rooftopFigures = (() => {
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: "system-ui, sans-serif", size: 13, color: ink },
-      margin: { l: 60, r: 20, t: 24, b: 48 },
-      legend: { orientation: "h", y: -0.2, yanchor: "top" },
+      margin: { l: 60, r: 20, t: 24, b: 92 },
+      legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", x: 0 },
       hoverlabel: { align: "left", font: { family: "system-ui, sans-serif", size: 13 } },
       hovermode: "closest",
       autosize: true,
@@ -91,6 +91,7 @@ const rooftopFigures = (() => {
     heading.textContent = figure.title;
     const caption = document.createElement("figcaption");
     caption.textContent = figure.caption;
+    let picture = null;
     const plot = document.createElement("div");
     plot.className = "rt-plot";
     plot.setAttribute("role", "img");
@@ -112,11 +113,17 @@ const rooftopFigures = (() => {
     tools.append(
       toggle,
       button("CSV", `Download the numbers of: ${figure.title}`, () => save(`${figure.name}.csv`, "text/csv", csv(figure))),
-      button("SVG", `Download as SVG: ${figure.title}`, () => image(plot, figure, "svg")),
-      button("PNG", `Download as PNG: ${figure.title}`, () => image(plot, figure, "png")),
+      button("SVG", `Download as SVG: ${figure.title}`, () => (picture ? save(`${figure.name}.svg`, "image/svg+xml", rooftopScene.source(picture)) : image(plot, figure, "svg"))),
+      button("PNG", `Download as PNG: ${figure.title}`, () => (picture ? rooftopScene.png(picture, `${figure.name}.png`) : image(plot, figure, "png"))),
     );
     element.append(heading, caption, plot, tools, numbers);
     element.rooftop = figure;
+    if (figure.scene) {
+      plot.removeAttribute("role");
+      plot.removeAttribute("aria-label");
+      picture = rooftopScene.play(plot, figure);
+      return Promise.resolve(plot);
+    }
     return Plotly.newPlot(plot, structuredClone(figure.data), themed(element, figure), config).then(() => plot);
   }
 
