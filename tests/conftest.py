@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import os
 import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
@@ -28,3 +32,22 @@ def unpriced(tmp_path: Path) -> str:
     path = tmp_path / "unpriced.toml"
     path.write_text(cut, encoding="utf-8")
     return str(path)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """The address of `rooftop web` on a free port of the loopback interface."""
+    uvicorn = pytest.importorskip("uvicorn", reason="comes with rooftop[web]")
+    pytest.importorskip("fastapi", reason="comes with rooftop[web]")
+    from rooftop.web import application
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        running = uvicorn.Server(uvicorn.Config(application(workers=2, seconds=30), log_level="error"))
+        thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        while not running.started:
+            time.sleep(0.02)
+        yield f"http://127.0.0.1:{port}"
+        running.should_exit = True
+        thread.join(timeout=20)

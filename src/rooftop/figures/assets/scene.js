@@ -114,7 +114,7 @@ const rooftopScene = (() => {
       const started = performance.now();
       const tick = (now) => {
         if (!holder.isConnected) return;
-        const part = Math.min(1, (now - started) / STEP);
+        const part = Math.max(0, Math.min(1, (now - started) / STEP)); // a frame may have begun before it was asked for
         show(step, part);
         if (part < 1) frame = requestAnimationFrame(tick);
         else done?.();

@@ -31,9 +31,9 @@ function field(name, property, needed) {
 }
 
 function dropArea(view, dropped) {
-  const input = element("input", { type: "file", id: "drop", accept: ".json,.csv,.jsonl" });
+  const input = element("input", { type: "file", id: "drop", accept: ".json,.csv,.jsonl", "aria-label": `Choose a file: ${view.drop.text}` });
   const told = element("span", { role: "status" }, view.drop.text);
-  const area = element("div", { class: "drop" }, element("label", { for: "drop" }, told), input);
+  const area = element("div", { class: "drop" }, told, input);
   const take = async (file) => {
     if (!file) return;
     const kind = view.drop.kind(file.name);
