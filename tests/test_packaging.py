@@ -68,7 +68,7 @@ def test_every_listed_command_exists_and_every_command_is_listed() -> None:
         command = importlib.import_module(f"rooftop.cli._{name}").command
         assert command.name == name
         assert command.help
-        assert "as_json" in {param.name for param in command.params}
+        assert "as_json" in {param.name for param in command.params} or name == "web"  # which serves JSON itself
     modules = {path.stem[1:] for path in (ROOT / "src/rooftop/cli").glob("_[a-z]*.py")}
     assert {m for m in modules if hasattr(importlib.import_module(f"rooftop.cli._{m}"), "command")} == set(COMMANDS)
 
