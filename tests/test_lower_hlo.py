@@ -18,6 +18,8 @@ GROUPS = {
     "replica_groups=[4,2]<=[2,2,2]T(2,1,0)": [[0, 4], [2, 6], [1, 5], [3, 7]],
     "replica_groups=mesh['a'=2,'b'=3] {'b'}": [[0, 1, 2], [3, 4, 5]],
     "replica_groups=mesh['a'=2,'b'=3] {'a'}": [[0, 3], [1, 4], [2, 5]],
+    "replica_groups=mesh['a'=2,'b'=3], device_ids=([3,2]T(1,0)) {'b'}": [[0, 2, 4], [1, 3, 5]],
+    "replica_groups=mesh['a'=8] {'a':(2)2}": [[0, 2], [1, 3], [4, 6], [5, 7]],
     "source_target_pairs={{0,1},{1,0}}": [[0, 1], [1, 0]],
     "channel_id=1": [],
 }

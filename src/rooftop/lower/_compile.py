@@ -6,12 +6,14 @@ stopped as soon as it is there.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
 import re
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,7 +61,8 @@ def compile_step(problem: Problem, plan: Plan, kind: str, *, seconds: float = 60
     with tempfile.TemporaryDirectory(prefix="rooftop-") as folder:
         process = multiprocessing.get_context("spawn").Process(target=_work, args=(problem, plan, target, folder))
         start = time.monotonic()
-        process.start()
+        with _environment(target, folder):  # a new process may import JAX before it runs a line of ours
+            process.start()
         try:
             stopped = _wait(process, Path(folder), target, start + seconds, bytes)
         finally:
@@ -67,6 +70,23 @@ def compile_step(problem: Problem, plan: Plan, kind: str, *, seconds: float = 60
                 process.kill()
             process.join()
         return _read(Path(folder), target, time.monotonic() - start, stopped, process.exitcode)
+
+
+@contextlib.contextmanager
+def _environment(target: Target, folder: str) -> Iterator[None]:
+    """What the other process shall find in its environment."""
+    before = dict(os.environ)
+    changed: dict[str, str] = {}
+    target.prepare(changed, folder)
+    os.environ.update(changed)
+    try:
+        yield
+    finally:
+        for name in changed:
+            if name in before:
+                os.environ[name] = before[name]
+            else:
+                del os.environ[name]
 
 
 def _check_lowered(problem: Problem, plan: Plan) -> None:
@@ -151,8 +171,6 @@ def _work(problem: Problem, plan: Plan, target: Target, folder: str) -> None:
     log = os.open(os.path.join(folder, "log"), os.O_WRONLY | os.O_CREAT)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    environment: Any = os.environ
-    target.prepare(environment, folder)
     answer: dict[str, Any]
     try:
         answer = {"peak": _compiled(problem, plan, target)}

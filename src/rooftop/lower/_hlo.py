@@ -507,20 +507,53 @@ def replica_groups(text: str) -> list[list[int]]:
         if iota[3]:
             numbers = numbers.transpose(_ints(iota[3]))
         return [[int(n) for n in row] for row in numbers.reshape(shape)]
-    on_mesh = re.search(r"replica_groups=@?mesh\[([^\]]*)\]\s*\{([^}]*)\}", text)
+    on_mesh = _ON_MESH.search(text)
     if on_mesh:
-        sized = re.findall(r"'([^']+)'=(\d+)", on_mesh[1])
-        names, sizes = [n for n, _ in sized], [int(s) for _, s in sized]
-        used = [names.index(n) for n in re.findall(r"'([^']+)'", on_mesh[2]) if n in names]
-        rest = [k for k in range(len(names)) if k not in used]
-        numbers = np.arange(math.prod(sizes)).reshape(sizes).transpose([*rest, *used])
-        return [[int(n) for n in row] for row in numbers.reshape(-1, math.prod(sizes[k] for k in used))]
+        return _mesh_groups(on_mesh)
     listed = re.search(r"replica_groups=\{(\{[\d,{} ]*\})\}", text) or re.search(
         r"source_target_pairs=\{(\{[\d,{} ]*\})\}", text
     )
     if listed:
         return [_ints(group) for group in re.findall(r"\{([\d, ]+)\}", listed[1])]
     return []
+
+
+#: Axes of a mesh, the order of its devices where it is not their own, the axes of a group: whole ones or 'name':(before)size.
+_ON_MESH = re.compile(
+    r"replica_groups=@?mesh\[([^\]]*)\](?:, device_ids=\(\[([\d,]+)\](?:T\(([\d,]+)\))?\))?\s*\{([^}]*)\}"
+)
+
+
+def _mesh_groups(found: re.Match[str]) -> list[list[int]]:
+    sized = [(n, int(s)) for n, s in re.findall(r"'([^']+)'=(\d+)", found[1])]
+    total = math.prod(s for _, s in sized)
+    if total > 2**24:
+        return []
+    numbers = np.arange(total)
+    if found[2]:
+        dims = _ints(found[2])
+        if math.prod(dims) != total:
+            return []
+        order = numbers.reshape(dims)
+        numbers = (order.transpose(_ints(found[3])) if found[3] else order).reshape(-1)
+    parts = {
+        n: (int(before or 1), int(size or 0))
+        for n, before, size in re.findall(r"'([^']+)'(?::\((\d+)\)(\d+))?", found[4])
+    }
+    shape: list[int] = []
+    used: list[int] = []
+    for name, size in sized:
+        before, mine = parts.get(name, (1, 0))
+        mine = mine or (size if name in parts else 1)
+        if size % (before * mine):
+            return []
+        used += [len(shape) + 1] if name in parts else []
+        shape += [before, mine, size // (before * mine)]
+    rest = [k for k in range(len(shape)) if k not in used]
+    return [
+        [int(n) for n in row]
+        for row in numbers.reshape(shape).transpose([*rest, *used]).reshape(-1, math.prod(shape[k] for k in used))
+    ]
 
 
 def _ints(text: str) -> list[int]:

@@ -148,6 +148,18 @@ class Reference:
         """Keep an array in a sharding."""
         return x if self.mesh is None else jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, of))
 
+    def placed(self, x: Any, there: Any, back: Any) -> Any:
+        """An array in another sharding; its gradient comes back in the sharding `back`."""
+        if self.mesh is None:
+            return x
+
+        @jax.custom_vjp
+        def move(x: Any) -> Any:
+            return self.constrain(x, there)
+
+        move.defvjp(lambda x: (self.constrain(x, there), None), lambda _, g: (self.constrain(g, back),))
+        return move(x)
+
     # the model
 
     def loss(self, params: Params, tokens: Any, targets: Any) -> Any:
@@ -189,8 +201,8 @@ class Reference:
         private = fused_only(program)
         for w in program.weights:
             # brought to where it is used; the matmuls' dtype is the recipe's
-            use = spec(weight_sharding(w, self.rules, "weight_use"), self.ways)
-            values[w.name] = self.constrain(weights[w.name].astype(semantics.DTYPES[self.recipe.compute]), use)
+            use, back = (spec(weight_sharding(w, self.rules, k), self.ways) for k in ("weight_use", "gradient"))
+            values[w.name] = self.placed(weights[w.name].astype(semantics.DTYPES[self.recipe.compute]), use, back)
         for op in program.ops:
             if op.output in private:
                 continue
@@ -206,6 +218,7 @@ class Reference:
             return self._attention(program, layer, op, values)
         operands = [values[n] for n in op.inputs]
         if op.kind == "einsum":
+            operands = [self._gathered(program, n, values) for n in op.inputs]
             return semantics.einsum(program, op, operands, self.recipe.compute)
         if op.kind == "lookup":
             return operands[0][operands[1]]
@@ -220,6 +233,17 @@ class Reference:
             )
         active = layer.feed_forward.active if layer is not None and isinstance(layer.feed_forward, MoE) else 0
         return semantics.computed(program, op, operands, self.recipe.compute, active=active)
+
+    def _gathered(self, program: Program, name: str, values: dict[str, Any]) -> Any:
+        """What a matmul reads: the residual stream with its whole sequence, brought together once for all its readers."""
+        array = program.array(name)
+        if array.layout != "residual":
+            return values[name]
+        key = f"{name} gathered"
+        if key not in values:
+            there = spec(shard(replace(array, layout="inner"), self.rules), self.ways)
+            values[key] = self.placed(values[name], there, spec(shard(array, self.rules), self.ways))
+        return values[key]
 
     def _attention(self, program: Program, layer: Any, op: Op, values: dict[str, Any]) -> Any:
         kernel = [o for o in program.ops if o.fused == op.fused]
