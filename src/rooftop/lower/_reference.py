@@ -153,10 +153,7 @@ class Reference:
         if self.mesh is None:
             return x
 
-        @jax.custom_vjp
-        def move(x: Any) -> Any:
-            return self.constrain(x, there)
-
+        move = jax.custom_vjp(lambda x: self.constrain(x, there))
         move.defvjp(lambda x: (self.constrain(x, there), None), lambda _, g: (self.constrain(g, back),))
         return move(x)
 
