@@ -69,13 +69,17 @@ def common_divisor(tensor: Number, kv_heads: int) -> Number:
 
 
 def links_of(
-    placement: Placement, inner: Mapping[str, Number], groups: Sequence[tuple[str, ...]], calibration: Calibration
+    placement: Placement,
+    inner: Mapping[str, Number],
+    groups: Sequence[tuple[str, ...]],
+    calibration: Calibration,
+    copies: int = 1,
 ) -> dict[tuple[str, ...], tuple[Group, Group]]:
-    """For each group of inner mesh axes: what it can do by physics, and as calibrated."""
+    """For each group of inner mesh axes: what it can do by physics, and as calibrated. copies: of a token in a dispatch."""
     result = {}
     for axes in groups:
         outer = outer_axes(axes)
-        physics, achieved = group(placement, outer), group(placement, outer, calibration)
+        physics, achieved = (group(placement, outer, c, copies=copies) for c in (None, calibration))
         result[axes] = narrowed(physics, axes, inner), narrowed(achieved, axes, inner)
     return result
 
@@ -100,6 +104,7 @@ def part_of(whole: Group, others: Number) -> Group:
         gather_rate=whole.gather_rate * share,
         all_reduce_rate=whole.all_reduce_rate * share,
         all_to_all_rate=whole.all_to_all_rate * share,
+        dispatch_rate=whole.dispatch_rate * share,
         gather_latency=whole.gather_latency * some,
         all_reduce_latency=whole.all_reduce_latency * some,
     )

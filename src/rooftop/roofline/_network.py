@@ -72,7 +72,7 @@ class Placement:
 class Group:
     """What one group of chips (all that differ only in some mesh axes) can do.
 
-    `*_rate` is seconds per byte: of the whole array V for gather, reduce, all_reduce and all_to_all; of one block for
+    `*_rate` is seconds per byte: of the whole array V for gather, reduce, all_reduce, all_to_all and dispatch; of one block for
     permute. `*_latency` is the time of an empty message.
     """
 
@@ -80,6 +80,7 @@ class Group:
     gather_rate: Number
     all_reduce_rate: Number
     all_to_all_rate: Number
+    dispatch_rate: Number
     permute_rate: Number
     gather_latency: Number
     all_reduce_latency: Number
@@ -94,6 +95,7 @@ def group(
     *,
     whole_shards: bool = False,
     one_way: bool = False,
+    copies: int = 1,
 ) -> Group:
     """The abilities of the group over `axes`: physics alone, or as a calibration says that they are achieved.
 
@@ -101,6 +103,10 @@ def group(
     an unwrapped one the end chip has 1 link; several sides add up. A group whose chips stand `stride` apart shares
     its links with `stride` other groups; one_way: rings send in one direction only. Switches (book, section 12): each chip sends at its own bandwidth, and a
     group that owns k chips of an inner domain has k of them: V·(m-1)/m/(k·W). Levels overlap: the slowest counts.
+
+    A dispatch is an all-to-all of tokens of which V holds `copies` each, for as many chips at random. It is the faster of two ways:
+    every copy straight to its chip, or one to each domain that has a chip for it, where it is passed on (DeepSeek-V3 report, 2024,
+    section 3.2.2).
     """
     every = set(axes)
     chips: Number = 1  # of the group, in the levels passed so far
@@ -108,6 +114,7 @@ def group(
     gather: Number = 0.0
     reduce_: Number = 0.0
     all_to_all: Number = 0.0
+    passed_on: Number = 0.0
     permute: Number = 0.0
     gather_latency: Number = 0.0
     permute_latency: Number = 0.0
@@ -146,9 +153,12 @@ def group(
             else:
                 bandwidth = link * chips
                 all_to_all = maximum(all_to_all, (chips * n - chips) / (whole * whole * link))
+                met = (1 - (1 - chips / whole) ** copies) / (copies * chips)
+                passed_on = maximum(passed_on, met * (n - 1) / n / link)
                 permute = maximum(permute, where(active, 1.0 / link, 0.0))
                 level_hops = where(active, 1, 0)
         all_to_all = maximum(all_to_all, busiest * ways / (whole * whole))
+        passed_on = maximum(passed_on, busiest / whole)
         active = ways > 1
         fraction = (ways - 1) / ways
         if whole_shards:
@@ -171,6 +181,7 @@ def group(
         gather_rate=gather,
         all_reduce_rate=reduce_,
         all_to_all_rate=all_to_all,
+        dispatch_rate=all_to_all if copies == 1 else minimum(all_to_all, passed_on),
         permute_rate=permute,
         gather_latency=gather_latency,
         all_reduce_latency=2 * gather_latency,

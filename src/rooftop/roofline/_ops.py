@@ -95,6 +95,7 @@ _COLLECTIVES = {
     "broadcast": (gather_seconds, "gather_rate", "gather_latency"),
     "all_reduce": (all_reduce_seconds, "all_reduce_rate", "all_reduce_latency"),
     "all_to_all": (all_to_all_seconds, "all_to_all_rate", "gather_latency"),
+    "dispatch": (all_to_all_seconds, "dispatch_rate", "gather_latency"),
     "permute": (permute_seconds, "permute_rate", "permute_latency"),
 }
 
@@ -103,7 +104,7 @@ def collective_seconds(kind: str, bytes: Number, group: Group) -> Number:
     """Time of a collective; `bytes` is the whole array of one group, or the block for a permute.
 
     Bandwidth and latency regimes as in the book: the larger of the two. Kinds: all_gather, reduce_scatter,
-    all_reduce, all_to_all, permute, broadcast.
+    all_reduce, all_to_all, dispatch, permute, broadcast.
     """
     if kind not in _COLLECTIVES:
         raise ValueError(f"no collective {kind!r}")

@@ -45,7 +45,8 @@ def _best_group(scene: Scene, ways: IntArray, used: Sequence[tuple[int, ...]], p
     options = [single_placements(used[int(c) // (int(ways.max()) + 1)], int(c) % (int(ways.max()) + 1)) for c in code]
     rows = np.concatenate(options)
     factors = tuple({"data": rows[:, d]} for d in range(rows.shape[1]))
-    possible = group(Placement(scene.problem.dimensions, factors, ("data",)), ("data",), scene.problem.calibration)
+    placed = Placement(scene.problem.dimensions, factors, ("data",))
+    possible = group(placed, ("data",), scene.problem.calibration, copies=scene.problem.copies)
     starts = np.cumsum([0, *(len(o) for o in options[:-1])])
 
     def fastest(name: str) -> Array:

@@ -102,7 +102,7 @@ def evaluate(problem: Problem, the_plan: Plan, *, traced: bool = False) -> Step:
         axes["B"] = named(axes["B"], "B", "sequences", note="sequences of a microbatch over all groups")
     factors: list[dict[str, Number]] = [dict(f) for f in the_plan.factors]
     placement = Placement(dimensions, tuple(factors), PLACEMENT_ORDER)
-    links = links_of(placement, inner, compiled.groups, problem.calibration)
+    links = links_of(placement, inner, compiled.groups, problem.calibration, problem.copies)
     values = {c.name: c.evaluate(axes, inner) for c in compiled.programs}
     if traced:
         values = {

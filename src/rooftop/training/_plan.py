@@ -66,6 +66,11 @@ class Problem:
         return self.slice.chip.hbm_bytes * (1 - self.headroom)
 
     @property
+    def copies(self) -> int:
+        """How often a token goes to an expert in one layer."""
+        return 1 if self.model.experts is None else int(self.model.experts.active)
+
+    @property
     def rates(self) -> Rates:
         """Peak and achieved rates of the chip for the recipe's dtypes."""
         rates = rates_of(self.slice.chip, self.recipe.compute, self.calibration)

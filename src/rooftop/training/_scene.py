@@ -78,7 +78,8 @@ class Scene:
         """What groups can do at placements, as calibrated; one row a placement."""
         placed = self.placement(factors)
         outer = {axes: outer_axes(axes) for axes in self.groups}
-        whole = {axes: group(placed, axes, self.problem.calibration) for axes in set(outer.values())}
+        copies = self.problem.copies
+        whole = {a: group(placed, a, self.problem.calibration, copies=copies) for a in set(outer.values())}
         return {axes: narrowed(whole[outer[axes]], axes, inner) for axes in self.groups}
 
 
@@ -228,7 +229,7 @@ class _Pick:
 
 #: What the seconds of a collective depend on.
 GROUP_FIELDS = (
-    "gather_rate", "all_reduce_rate", "all_to_all_rate", "permute_rate", "gather_latency", "all_reduce_latency",
+    "gather_rate", "all_reduce_rate", "all_to_all_rate", "dispatch_rate", "permute_rate", "gather_latency", "all_reduce_latency",
     "permute_latency",
 )  # fmt: skip
 

@@ -288,8 +288,15 @@ def _distinct(scene: Scene, index: IntArray, factors: IntArray) -> tuple[IntArra
     placed = scene.placement(factors)
     columns: list[Any] = [index]
     for axes in sorted({outer_axes(axes) for axes in scene.groups}):
-        g = group(placed, axes)
-        columns += [g.gather_rate, g.all_reduce_rate, g.all_to_all_rate, g.permute_rate, g.gather_latency]
+        g = group(placed, axes, copies=scene.problem.copies)
+        columns += [
+            g.gather_rate,
+            g.all_reduce_rate,
+            g.all_to_all_rate,
+            g.dispatch_rate,
+            g.permute_rate,
+            g.gather_latency,
+        ]
     table = np.stack([np.broadcast_to(np.asarray(c, dtype=np.float64), index.shape) for c in columns], axis=1)
     scale = np.abs(table).max(axis=0)
     rounded = np.rint(table / np.where(scale > 0, scale, 1.0) * 1e9).astype(np.int64)

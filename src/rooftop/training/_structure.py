@@ -182,7 +182,8 @@ class _Compiler(Collector):
         program = self.program
         works = self._works()
         steps = (*self.resolved.forward, *self.resolved.backward)
-        transfers = self._at_hand(self.transfers((s for s in steps if isinstance(s, Move)), self._overlap))
+        transfers = self.transfers((s for s in steps if isinstance(s, Move)), self._overlap)
+        transfers = self._at_hand(tuple(map(_dispatched, transfers)))
         updates = self.transfers(self.resolved.update, self._overlap)
         matrices = () if self.whole else self._matrices()
         # an embedding or a head is not worth recomputing: its arrays live for one microbatch only
@@ -351,6 +352,12 @@ class _Compiler(Collector):
             if alive:
                 moments.append(tuple(sorted((self.add(size), n) for size, n in self.like(alive).items())))
         return tuple(m for m in dict.fromkeys(moments) if not any(_covers(o, m) for o in moments if o != m))
+
+
+def _dispatched(transfer: Transfer) -> Transfer:
+    """Tokens on their way to experts and back are copies, of which a domain needs one."""
+    routed = transfer.kind == "all_to_all" and transfer.op in ("experts.dispatch", "experts.combine", "experts.down")
+    return replace(transfer, kind="dispatch") if routed else transfer
 
 
 def _moved_again(transfers: Iterable[Transfer], recomputed: frozenset[str]) -> frozenset[int]:
