@@ -19,9 +19,11 @@ from rooftop.costing._kernels import Kernel, kernels
 from rooftop.costing._terms import Collector, Terms, Transfer, Work
 from rooftop.costing._time import (
     Direction,
+    Matmuls,
     Rates,
     direction,
     exposed_seconds,
+    matmuls_of,
     rates_of,
     transfer_seconds,
     work_seconds,
@@ -37,6 +39,7 @@ __all__ = [
     "Direction",
     "Kernel",
     "Links",
+    "Matmuls",
     "Rates",
     "Terms",
     "Transfer",
@@ -51,6 +54,7 @@ __all__ = [
     "narrowed",
     "outer_axes",
     "outer_name",
+    "matmuls_of",
     "rates_of",
     "transfer_seconds",
     "work_seconds",

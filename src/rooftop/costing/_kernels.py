@@ -60,7 +60,7 @@ def _kernel(work: Work, program: str, sizes: Sequence[Number], rates: Rates, cou
     bytes = float(total(sizes[i] for i in work.bytes))
     matrix = bool(work.flops)
     flops = float(total(sizes[i] for i in (work.flops if matrix else work.vector)))
-    peak = float(rates.matmul(work.weight)[0] if matrix else rates.vector)
+    peak = float(rates.matmul(work.weight).peak if matrix else rates.vector)
     shape = None
     if work.matmul is not None:
         rows, contraction, columns, batch = (float(sizes[i]) for i in work.matmul)

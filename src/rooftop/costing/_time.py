@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 
 from rooftop.costing._axes import Links
 from rooftop.costing._terms import Terms, Transfer, Work
-from rooftop.formula import Number, formula, maximum, minimum, named, total
+from rooftop.formula import Number, Traced, formula, maximum, minimum, named, total
 from rooftop.hardware import Chip, peak
-from rooftop.roofline import Calibration, collective_seconds, expected_op_seconds, padded
+from rooftop.roofline import Calibration, collective_seconds, expected_op_seconds, padded, wave_factor
+from rooftop.units import dtype_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,33 +27,63 @@ class Rates:
     peak: Number
     hbm: Number
     vector: Number
-    matmul_expected: Number
+    matmuls: Matmuls
     attention_expected: Number
     hbm_expected: Number
     vector_expected: Number
+    elementwise: Number  # bytes/s
+    experts: Number  # part of the matmul rate
     op_overhead: Number
+    attention_overhead: Number
     tile: tuple[int, int, int]
-    #: (peak, achieved) FLOP/s of matmuls by the dtype of their weights, where it differs from that above
-    by_weight: Mapping[str, tuple[Number, Number]] = field(default_factory=dict)
+    cores: int
+    unhidden: Number = 0.0
+    waves: Number = 0.0
+    #: matmuls by the dtype of their weights, where they differ from those above
+    by_weight: Mapping[str, Matmuls] = field(default_factory=dict)
 
-    def matmul(self, weight: str) -> tuple[Number, Number]:
-        """(peak, achieved) FLOP/s of a matmul with weights of a dtype."""
-        return self.by_weight.get(weight, (self.peak, self.matmul_expected))
+    def matmul(self, weight: str) -> Matmuls:
+        """What matmuls with weights of a dtype run at."""
+        return self.by_weight.get(weight, self.matmuls)
 
 
-def rates_of(chip: Chip, dtype: str, calibration: Calibration) -> Rates:
-    """Peak and achieved rates of a chip for matmuls of a dtype."""
+@dataclass(frozen=True, slots=True)
+class Matmuls:
+    """Rates of matmuls of one dtype: peak and achieved FLOP/s, seconds of a kernel on top."""
+
+    peak: Number
+    expected: Number
+    overhead: Number
+
+
+def matmuls_of(top: float, dtype: str, calibration: Calibration, *, sustained: bool = False, op: float | None = None) -> Matmuls:
+    """Matmuls of a dtype with a peak; sustained: in a run that is long enough for clocks to fall. op: seconds of a kernel."""
+    kept = calibration.sustained if sustained else 1.0
+    overhead = calibration.matmul_overhead(dtype) + (0.0 if op is None else op - calibration.op_overhead)
+    return Matmuls(top, top * calibration.matmul_fraction(dtype) * kept, overhead)
+
+
+def rates_of(chip: Chip, dtype: str, calibration: Calibration, *, sustained: bool = False) -> Rates:
+    """Peak and achieved rates of a chip for matmuls of a dtype. Attention stays in 16 bits where that is narrower."""
     top = peak(chip, dtype)
+    wide = dtype if dtype_bytes(dtype) >= 2 else next((d for d in ("bf16", "fp16") if d in chip.flops), dtype)
+    kept = calibration.sustained if sustained else 1.0
     return Rates(
         peak=top,
         hbm=chip.hbm_bandwidth,
         vector=chip.vector_flops,
-        matmul_expected=top * calibration.matmul,
-        attention_expected=top * calibration.attention,
+        matmuls=matmuls_of(top, dtype, calibration, sustained=sustained),
+        attention_expected=peak(chip, wide) * calibration.attention * kept,
         hbm_expected=chip.hbm_bandwidth * calibration.hbm,
         vector_expected=chip.vector_flops * calibration.vector,
+        elementwise=chip.hbm_bandwidth * calibration.hbm * calibration.elementwise,
+        experts=calibration.experts,
         op_overhead=calibration.op_overhead,
+        attention_overhead=calibration.attention_overhead,
         tile=chip.tile,
+        cores=chip.cores,
+        unhidden=calibration.unhidden,
+        waves=calibration.waves,
     )
 
 
@@ -66,10 +97,21 @@ def work_seconds(terms: Terms, sizes: Sequence[Number], rates: Rates) -> list[Nu
             padding[key] = padded(sizes[index], tile)
         return padding[key]
 
-    return [named(_kernel_seconds(w, sizes, rates, pad), f"T({w.name}, {w.phase})", "s") for w in terms.works]
+    filling: dict[tuple[int, int, int], Number] = {}
+
+    def waves(rows: int, columns: int, rest: int) -> Number:
+        key = rows, columns, rest
+        if key not in filling:
+            filling[key] = wave_factor(sizes[rows], sizes[columns], sizes[rest], rates.tile, rates.cores, rates.waves)
+        return filling[key]
+
+    return [named(_kernel_seconds(w, sizes, rates, pad, waves), f"T({w.name}, {w.phase})", "s") for w in terms.works]
 
 
-def _kernel_seconds(work: Work, sizes: Sequence[Number], rates: Rates, pad: Callable[[int, int], Number]) -> Number:
+def _kernel_seconds(
+    work: Work, sizes: Sequence[Number], rates: Rates, pad: Callable[[int, int], Number],
+    waves: Callable[[int, int, int], Number],
+) -> Number:  # fmt: skip
     bytes = total(sizes[i] for i in work.bytes)
     if work.matmul is not None:
         rows, contraction, columns, rest = work.matmul
@@ -80,15 +122,19 @@ def _kernel_seconds(work: Work, sizes: Sequence[Number], rates: Rates, pad: Call
             * pad(contraction, rates.tile[1])
             * pad(columns, rates.tile[2])
         )
-        achieved = rates.matmul(work.weight)[1]
-        return expected_op_seconds(flops, bytes, achieved, rates.hbm_expected, rates.op_overhead)
+        if isinstance(rates.waves, Traced) or rates.waves:
+            flops = flops * waves(rows, columns, rest)
+        of = rates.matmul(work.weight)
+        rate = of.expected * rates.experts if work.part == "experts" else of.expected
+        return expected_op_seconds(flops, bytes, rate, rates.hbm_expected, of.overhead, rates.unhidden)
     if work.flops:
         flops = total(sizes[i] for i in work.flops)
-        return expected_op_seconds(flops, bytes, rates.attention_expected, rates.hbm_expected, rates.op_overhead)
+        overhead = rates.op_overhead + rates.attention_overhead
+        return expected_op_seconds(flops, bytes, rates.attention_expected, rates.hbm_expected, overhead, rates.unhidden)
     if not work.vector:
-        return bytes / rates.hbm_expected
+        return bytes / rates.elementwise
     flops = total(sizes[i] for i in work.vector)
-    return expected_op_seconds(flops, bytes, rates.vector_expected, rates.hbm_expected, rates.op_overhead)
+    return expected_op_seconds(flops, bytes, rates.vector_expected, rates.elementwise, rates.op_overhead, rates.unhidden)
 
 
 def transfer_seconds(transfer: Transfer, sizes: Sequence[Number], links: Links, *, bound: bool = False) -> Number:

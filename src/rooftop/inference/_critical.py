@@ -62,7 +62,7 @@ def _weights_and_flops(scene: Scene, part: str) -> tuple[Number, Number]:
             values = evaluated.values[c.name]
             bytes += [n * evaluated.sum(c, indices) for name, indices in c.read.items() if not part or name == part]
             flops += [
-                n * total(values[i] for i in w.flops) / scene.rates.matmul(w.weight)[0]
+                n * total(values[i] for i in w.flops) / scene.rates.matmul(w.weight).peak
                 for w in c.works
                 if w.weight and (not part or w.part == part)
             ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from rooftop.costing import PLACEMENT_ORDER, Kernel, Links, Rates, inner_mesh, kernels, links_of
+from rooftop.costing import PLACEMENT_ORDER, Kernel, Links, Matmuls, Rates, inner_mesh, kernels, links_of
 from rooftop.formula import Number, Traced, ceil, formula, given, maximum, named, total
 from rooftop.inference._layouts import SERVING_AXES, Layout
 from rooftop.inference._question import Problem
@@ -67,7 +67,7 @@ class Scene:
     def __init__(self, problem: Problem, at: Configuration, *, traced: bool = False) -> None:
         self.problem, self.layout, self.traced = problem, at.layout, traced
         mesh: dict[str, Number] = {a: at.mesh.get(a, 1) for a in (*SERVING_AXES, "pipeline")}
-        self.rates = problem.rates
+        self.rates, self.prompt_rates = problem.rates, problem.prompt_rates
         calibration = problem.calibration
         self.overlap: Mapping[str, Number] = calibration.overlap
         self.overhead: Number = calibration.serving["step"]
@@ -75,7 +75,7 @@ class Scene:
         self.host: Number = problem.slice.chip.pcie_bandwidth
         if traced:
             mesh = {a: given(w, a) for a, w in mesh.items()}
-            self.rates = _traced(problem, self.rates)
+            self.rates, self.prompt_rates = _traced(problem, self.rates), _traced(problem, self.prompt_rates)
             told = f"calibration: {calibration.name}"
             self.overlap = {
                 kind: given(share, f"overlap_{kind}", "", told) for kind, share in calibration.overlap.items()
@@ -128,7 +128,7 @@ class Scene:
 
     def run(
         self, s: Structure, sequences: Number, batch: Number, counts: Mapping[str, int] | None = None, *, detail: bool,
-        overhead: Number | None = None,
+        overhead: Number | None = None, rates: Rates | None = None,
     ) -> Pass:  # fmt: skip
         """One pass over so many sequences, `batch` of which are no padding."""
         inner, links = self.environment(s)
@@ -137,7 +137,7 @@ class Scene:
         least = Evaluated.of(s, sequences, met, inner) if s.experts else evaluated
         host = self.overhead if overhead is None else overhead
         return pass_of(
-            evaluated, counts or s.counts, self.rates, links, self.overlap, host, least=least, detail=detail
+            evaluated, counts or s.counts, rates or self.rates, links, self.overlap, host, least=least, detail=detail
         )  # fmt: skip
 
     def whole(self, batch: Number, ways: tuple[str, ...]) -> Number:
@@ -232,7 +232,7 @@ class Scene:
         """One pass over `tokens` of each of so many prompts (one a group) after `cached` ones: a prompt, or a chunk of it."""
         sequences = self.ways(self.layout.groups) if prompts is None else self.whole(prompts, self.layout.groups)
         s = self.structure(self.problem.model, "prefill", tokens, cached)
-        return self.run(s, sequences, sequences if prompts is None else prompts, detail=detail)
+        return self.run(s, sequences, sequences if prompts is None else prompts, detail=detail, rates=self.prompt_rates)
 
     def prefill(self, *, detail: bool = True) -> Prefill:
         """One prompt in each group of chips: from the first token that is not cached to the first that is sampled."""
@@ -289,21 +289,25 @@ def usd_per_million(chips: Number, usd_per_hour: Number, tokens_per_second: Numb
 def _traced(problem: Problem, rates: Rates) -> Rates:
     chip, calibration = problem.slice.chip, problem.calibration
     sheet, told = f"data sheet of {chip.name}", f"calibration: {calibration.name} ({calibration.provenance})"
-    efficiency = given(calibration.matmul, "e_matmul", "", told)
     hbm = given(rates.hbm, "W_hbm", "B/s", sheet)
 
-    def both(weights: str, peak: Number) -> tuple[Traced, Number]:
-        top = given(peak, f"C_{weights}", "FLOP/s", f"{sheet}, for weights in {weights}")
-        return top, named(top * efficiency, f"C_{weights}_achieved", "FLOP/s")
+    def traced(of: Matmuls, weights: str, what: str) -> Matmuls:
+        top = given(of.peak, f"C{weights}", "FLOP/s", f"{sheet}, {what}")
+        efficiency = given(of.expected / of.peak, f"e_matmul{weights}", "", told)
+        overhead = given(of.overhead, f"overhead_matmul{weights}", "s", told)
+        return Matmuls(top, named(top * efficiency, f"C{weights}_achieved", "FLOP/s"), overhead)
 
-    peak = given(rates.peak, "C", "FLOP/s", f"{sheet}, dense bf16")
+    matmuls = traced(rates.matmuls, "", "dense bf16")
     return replace(
         rates,
-        peak=peak,
+        peak=matmuls.peak,
         hbm=hbm,
-        matmul_expected=named(peak * efficiency, "C_achieved", "FLOP/s"),
-        attention_expected=named(peak * given(calibration.attention, "e_attention", "", told), "C_attention", "FLOP/s"),
+        matmuls=matmuls,
+        attention_expected=named(
+            matmuls.peak * given(calibration.attention, "e_attention", "", told), "C_attention", "FLOP/s"
+        ),
+        unhidden=given(rates.unhidden, "unhidden", "", told),
         hbm_expected=named(hbm * given(calibration.hbm, "e_hbm", "", told), "W_hbm_achieved", "B/s"),
         op_overhead=given(rates.op_overhead, "overhead", "s", told),
-        by_weight={w: both(w, p) for w, (p, _) in rates.by_weight.items()},
+        by_weight={w: traced(m, f"_{w}", f"for weights in {w}") for w, m in rates.by_weight.items()},
     )

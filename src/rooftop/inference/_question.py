@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from rooftop.costing import Rates, rates_of
+from rooftop.costing import Rates, matmuls_of, rates_of
 from rooftop.errors import InputError
 from rooftop.hardware import Slice, peak
 from rooftop.inference._precision import WEIGHTS, Precision, multiplied, precision, stored
@@ -95,11 +95,21 @@ class Problem:
     @property
     def rates(self) -> Rates:
         """Peak and achieved rates of the chip for each dtype that a weight is stored in."""
-        chip, calibration = self.slice.chip, self.calibration
-        base = replace(rates_of(chip, "bf16" if "bf16" in chip.flops else next(iter(chip.flops)), calibration),
-                       op_overhead=calibration.serving["op"])  # fmt: skip
-        table = {w: peak(chip, rate_of(chip.flops, w, self.precision.activations)) for w in WEIGHTS}
-        return replace(base, by_weight={w: (p, p * calibration.matmul) for w, p in table.items()})
+        calibration = self.calibration
+        return self._rates(calibration, calibration.serving["op"])
+
+    @property
+    def prompt_rates(self) -> Rates:
+        """The same for passes over prompts, whose kernels are launched one by one."""
+        return self._rates(self.calibration, self.calibration.serving["prompt_op"])
+
+    def _rates(self, calibration: Calibration, op: float) -> Rates:
+        chip = self.slice.chip
+        base = replace(
+            rates_of(chip, "bf16" if "bf16" in chip.flops else next(iter(chip.flops)), calibration), op_overhead=op
+        )
+        table = {w: rate_of(chip.flops, w, self.precision.activations) for w in WEIGHTS}
+        return replace(base, by_weight={w: matmuls_of(peak(chip, d), d, calibration, op=op) for w, d in table.items()})
 
 
 def rate_of(flops: Mapping[str, float], weights: str, activations: str) -> str:

@@ -114,7 +114,7 @@ def pass_of(
             total(by_class["critical"]), total(by_class["ring"]), total(by_class["prefetch"]), overlap,
         )  # fmt: skip
         seconds.append(n * named(laid.seconds, f"T({c.name})", "s"))
-        flops += [n * total(fewest[i] for i in w.flops) / rates.matmul(w.weight)[0] for w in c.works if w.flops]
+        flops += [n * total(fewest[i] for i in w.flops) / rates.matmul(w.weight).peak for w in c.works if w.flops]
         bytes.append(n * least.sum(c, (*(i for part in c.read.values() for i in part), *c.caches)))
         if detail:
             for s, w in zip(each, c.works, strict=True):

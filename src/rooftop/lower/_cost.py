@@ -187,6 +187,8 @@ def _expected(op: Op, rate: float, where: Slice, calibration: Calibration) -> fl
             rows, contraction, columns, batch = op.matmul
             tiles = zip((rows, contraction, columns), chip.tile, strict=True)
             flops = 2.0 * batch * math.prod(float(padded(size, tile)) for size, tile in tiles)
-        return float(expected_op_seconds(flops, op.bytes, rate * calibration.matmul, hbm, calibration.op_overhead))
+        achieved = rate * calibration.matmul_fraction(op.dtype)
+        overhead = calibration.matmul_overhead(op.dtype)
+        return float(expected_op_seconds(flops, op.bytes, achieved, hbm, overhead, calibration.unhidden))
     top = chip.vector_flops * calibration.vector
-    return float(expected_op_seconds(op.vector, op.bytes, top, hbm, calibration.op_overhead))
+    return float(expected_op_seconds(op.vector, op.bytes, top, hbm, calibration.op_overhead, calibration.unhidden))

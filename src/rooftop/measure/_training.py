@@ -15,7 +15,7 @@ from rooftop.measure._table import Row
 from rooftop.training import RECIPES, Choices, Estimate, Question, Recipe, estimate, named_plan, problem_of
 from rooftop.transformer import Architecture, training_flops_per_token
 
-#: Megatron's names of mesh axes; vp (chunks of an interleaved schedule) is no axis.
+#: Megatron's names of mesh axes. vp, the chunks of an interleaved schedule, is no axis.
 _MEGATRON = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
 #: Precisions as sources write them. Master weights in fp32 with gradients in fp32 is what their frameworks do.
 _PRECISIONS: Mapping[str, Recipe] = {
@@ -69,7 +69,9 @@ def planned(row: Row) -> tuple[Estimate, tuple[str, ...]]:
     if recipe.compute not in where.chip.flops:
         # emulated where the chip has no such rate
         raise InputError(f"{where.chip.name} has no {recipe.compute} rate", field="precision")
-    mesh, zero, readings = mesh_of(row.ways("mesh"), chips)
+    ways = row.ways("mesh")
+    mesh, zero, readings = mesh_of(ways, chips)
+    chunks = max(1, ways.get("vp", 1)) if mesh.get("pipeline", 1) > 1 else 1
     microbatch, recompute = row.count("microbatch"), row.text("recompute")
     groups = math.prod(mesh.get(a, 1) for a in ("data", "fsdp", "expert"))
     if batch % groups:
@@ -86,8 +88,8 @@ def planned(row: Row) -> tuple[Estimate, tuple[str, ...]]:
     problem = replace(problem_of(question), recipe=recipe)
     best = None
     # what is not published is the policy that recomputes least and fits
-    for policy in (_REMAT[recompute],) if recompute in _REMAT else ("none", "selective", "full"):
-        plan = named_plan(question, mesh, choices=Choices(zero=zero, remat=policy))
+    for policy in (_REMAT[recompute],) if recompute in _REMAT else ("none", "selective"):
+        plan = named_plan(question, mesh, choices=Choices(zero=zero, remat=policy, chunks=chunks))
         if microbatches is not None and microbatch is not None:
             plan = replace(plan, microbatches=microbatches, sequences=microbatch)
         best = estimate(problem, plan)
@@ -152,10 +154,10 @@ def _outer(name: str) -> tuple[int, Switch] | None:
 def mesh_of(published: Mapping[str, int], chips: int) -> tuple[dict[str, int], int, list[str]]:
     """(ways by Rooftop's axes, ZeRO stage, what was read into it). What Megatron does not name is data-parallel."""
     if not set(published) & set(_MEGATRON):
-        unknown = [a for a in published if a not in MESH_AXES]
+        unknown = [a for a in published if a not in (*MESH_AXES, "vp")]
         if unknown:
             raise InputError(f"the mesh has an unknown axis {unknown[0][:40]}", field="mesh")
-        mesh = dict(published)
+        mesh = {a: w for a, w in published.items() if a != "vp"}
         if math.prod(mesh.values()) != chips:
             raise InputError("the mesh does not multiply to the chips", field="mesh")
         return mesh, 3 if mesh.get("fsdp", 1) > 1 else 1, []

@@ -28,6 +28,7 @@ from rooftop.roofline._ops import (
     permute_seconds,
     ridge,
     serial_seconds,
+    wave_factor,
 )
 from rooftop.roofline._placements import count_placements, divisors, placements, placements_of, single_placements
 from rooftop.roofline._routes import (
@@ -84,6 +85,7 @@ __all__ = [
     "ridge",
     "send_seconds",
     "serial_seconds",
+    "wave_factor",
     "single_placements",
     "stream_seconds",
 ]

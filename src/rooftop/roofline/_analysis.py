@@ -102,14 +102,15 @@ def op_roofline(
         for indices, tile in tiles:
             size = math.prod(known[i] for i in indices)
             padded_flops = padded_flops * padded(size, tile) / size
-    efficiency = calibration.matmul if matrix else calibration.vector
+    efficiency = calibration.matmul_fraction(compute) if matrix else calibration.vector
     return OpRoofline(
         chip=chip, dtype=compute, unit="matrix" if matrix else "vector", flops=flops, bytes=bytes,
         intensity=intensity(flops, bytes), ridge=ridge(rate, bandwidth), math=time_math, hbm=time_hbm,
         vmem=memory_seconds(bytes, chip.fast_memory.bandwidth), fits_vmem=bytes <= chip.fast_memory.bytes,
         bound=overlapped_seconds(time_math, time_hbm), sum=serial_seconds(time_math, time_hbm),
         expected=expected_op_seconds(
-            padded_flops, bytes, rate * efficiency, bandwidth * calibration.hbm, calibration.op_overhead
+            padded_flops, bytes, rate * efficiency, bandwidth * calibration.hbm,
+            calibration.matmul_overhead(compute) if matrix else calibration.op_overhead, calibration.unhidden,
         ),
         bottleneck="compute" if time_math >= time_hbm else memory,
         critical={
@@ -339,7 +340,8 @@ def matmul_time(expression: Expression, sizes: Mapping[str, int], mesh: Mapping[
             WayTime(
                 way, times, flops, bytes, flops / rate, bytes / where.chip.hbm_bandwidth,
                 0.0 if local is None else float(expected_op_seconds(
-                    flops, bytes, rate * calibration.matmul, where.chip.hbm_bandwidth * calibration.hbm, calibration.op_overhead
+                    flops, bytes, rate * calibration.matmul_fraction(compute), where.chip.hbm_bandwidth * calibration.hbm,
+                    calibration.matmul_overhead(compute), calibration.unhidden,
                 )),
             )
         )  # fmt: skip

@@ -10,21 +10,30 @@ from importlib import resources
 from typing import Any
 
 from rooftop.errors import InputError
+from rooftop.units import dtype_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """Achieved fractions of peak rates, latencies on top of the data sheet's, and what overlaps.
 
-    matmul, hbm, vector: fractions of the peak. networks: fraction of the bandwidth by network name. latencies: seconds
-    added to each hop. op_overhead: seconds per kernel. step_overhead: seconds per training step. serving: the same two where
-    graphs of kernels are launched at once ("op", "step", which includes scheduling). overlap: the part
+    matmul: fraction of the peak by dtype ("default": any other). hbm, vector: fractions of the peak; attention: of the 16-bit peak,
+    for fused attention, attention_overhead: seconds of its kernel on top of op_overhead. unhidden: part of the faster of arithmetic and memory that does not hide under the slower one. waves:
+    part of a matmul's last wave of tiles that is lost where it is not full. cast: seconds of a matmul in fewer than 16 bits, more
+    than the overhead of others, for the conversion of its operand. sustained: part of the matmul rate that long dense runs keep
+    (clocks fall at the power limit). networks: fraction of the bandwidth by network name. latencies: seconds
+    added to each hop; reduction_latency: latencies of an all-reduce, 2 where it is
+    two passes, less where kernels send all at once; messages: part of the shorter of latency and transfer that does not hide. op_overhead: seconds per kernel. step_overhead: seconds per training step. serving: the same two where
+    graphs of kernels are launched at once ("op", "step", which includes scheduling), for kernels of a pass over prompts ("prompt_op"),
+    and seconds of a request outside of the engine ("request"). elementwise: part of the achieved HBM rate that elementwise kernels
+    keep, as frameworks pass over arrays more than once; experts: part of the matmul rate that grouped matmuls of experts keep;
+    all_to_all: part of the network rate that an all-to-all keeps. overlap: the part
     of the compute time under which a class of collectives can hide: "prefetch" (weight gathers, gradient reductions),
     "critical" (between two matmuls that need it). reduction_gain: how much faster an all-reduce is where switches add.
     """
 
     name: str
-    matmul: float
+    matmul: Mapping[str, float]
     hbm: float
     vector: float
     networks: Mapping[str, float]
@@ -36,7 +45,27 @@ class Calibration:
     provenance: str
     reduction_gain: float = 1.0
     sources: Mapping[str, str] = field(default_factory=dict)
-    serving: Mapping[str, float] = field(default_factory=lambda: {"op": 0.0, "step": 0.0})
+    serving: Mapping[str, float] = field(
+        default_factory=lambda: {"op": 0.0, "step": 0.0, "prompt_op": 0.0, "request": 0.0}
+    )
+    unhidden: float = 0.0
+    waves: float = 0.0
+    cast: float = 0.0
+    messages: float = 0.0
+    reduction_latency: float = 2.0
+    attention_overhead: float = 0.0
+    sustained: float = 1.0
+    elementwise: float = 1.0
+    experts: float = 1.0
+    all_to_all: float = 1.0
+
+    def matmul_fraction(self, dtype: str) -> float:
+        """The achieved part of the peak of matmuls in a dtype."""
+        return self.matmul.get(dtype, self.matmul["default"])
+
+    def matmul_overhead(self, dtype: str) -> float:
+        """Seconds of a matmul kernel on top of its arithmetic and its bytes."""
+        return self.op_overhead + (self.cast if dtype_bytes(dtype) < 2 else 0.0)
 
     def network_efficiency(self, network: str) -> float:
         """The achieved fraction of a network's bandwidth."""
@@ -47,7 +76,7 @@ class Calibration:
         return self.latencies.get(network, self.latencies.get("default", 0.0))
 
 
-_FRACTIONS = ("matmul", "hbm", "vector", "attention")
+_FRACTIONS = ("hbm", "vector", "attention", "sustained")
 
 
 def calibration_for(chip_name: str, family: str) -> Calibration:
@@ -70,7 +99,7 @@ def ideal() -> Calibration:
     """A calibration that achieves every peak and overlaps all that may be overlapped."""
     return Calibration(
         "ideal",
-        1.0,
+        {"default": 1.0},
         1.0,
         1.0,
         {},
@@ -85,11 +114,10 @@ def ideal() -> Calibration:
 
 
 def _checked(name: str, row: dict[str, Any], sources: dict[str, str]) -> Calibration:
-    for key in _FRACTIONS:
-        if not 0 < row[key] <= 1:
-            raise InputError(
-                f"calibration {name}: {key}={row[key]} is not a fraction; give a number above 0, at most 1"
-            )
+    fractions = {key: row[key] for key in _FRACTIONS if key in row} | {f"matmul.{k}": v for k, v in row["matmul"].items()}
+    for key, value in fractions.items():
+        if not 0 < value <= 1:
+            raise InputError(f"calibration {name}: {key}={value} is not a fraction; give a number above 0, at most 1")
     return Calibration(name=name, sources=sources, **row)
 
 

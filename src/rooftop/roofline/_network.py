@@ -86,6 +86,7 @@ class Group:
     all_reduce_latency: Number
     permute_latency: Number
     hops: Number
+    unhidden: float = 0.0  # part of the smaller of bandwidth and latency regimes that comes on top
 
 
 def group(
@@ -117,6 +118,7 @@ def group(
     passed_on: Number = 0.0
     permute: Number = 0.0
     gather_latency: Number = 0.0
+    sheet_latency: Number = 0.0
     permute_latency: Number = 0.0
     hops: Number = 0
     levels = sorted({d.level for d in placement.dimensions})
@@ -172,21 +174,26 @@ def group(
         )
         extra = calibration.network_latency(network) if calibration else 0.0
         hop = level_hops * (latency + extra)
+        sheet_latency = sheet_latency + level_hops * latency
         hops = hops + level_hops
         gather_latency = gather_latency + hop
         permute_latency = maximum(permute_latency, where(active, latency + extra, 0.0))
         chips = chips * ways
+    kept = calibration.all_to_all if calibration else 1.0
     return Group(
         size=whole,
         gather_rate=gather,
         all_reduce_rate=reduce_,
-        all_to_all_rate=all_to_all,
-        dispatch_rate=all_to_all if copies == 1 else minimum(all_to_all, passed_on),
+        all_to_all_rate=all_to_all / kept,
+        dispatch_rate=(all_to_all if copies == 1 else minimum(all_to_all, passed_on)) / kept,
         permute_rate=permute,
         gather_latency=gather_latency,
-        all_reduce_latency=2 * gather_latency,
+        all_reduce_latency=2 * gather_latency
+        if calibration is None
+        else maximum(calibration.reduction_latency * gather_latency, 2 * sheet_latency),
         permute_latency=permute_latency,
         hops=hops,
+        unhidden=calibration.messages if calibration else 0.0,
     )
 
 

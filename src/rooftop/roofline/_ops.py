@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rooftop.formula import Number, ceil, formula, maximum
+from rooftop.formula import Number, ceil, formula, maximum, minimum
 from rooftop.roofline._network import Group
 
 
@@ -56,36 +56,53 @@ def padded(size: Number, tile: float) -> Number:
     return ceil(size / tile) * tile
 
 
-@formula("T_op", "s", "the roofline with achieved rates, plus the overhead of a kernel")
-def expected_op_seconds(flops: Number, bytes: Number, peak: Number, bandwidth: Number, overhead: Number) -> Number:
+@formula("waves", "", "tiles of the result run on all cores at once, wave by wave; the last wave may be part empty")
+def wave_factor(rows: Number, columns: Number, rest: Number, tile: tuple[int, int, int], cores: int, share: Number) -> Number:
+    """How much longer a matmul takes since its tiles do not fill the last wave; share: how much of that is not recovered
+    (by smaller tiles, or by splitting the contraction). At most 8 times the part of a wave counts.
+    """
+    tiles = ceil(rows / tile[0]) * ceil(columns / tile[2]) * rest
+    return 1.0 + share * (minimum(ceil(tiles / cores) * cores / tiles, 8.0) - 1.0)
+
+
+@formula("T_op", "s", "the roofline with achieved rates; a part of the faster resource's time does not hide; a kernel's overhead")
+def expected_op_seconds(
+    flops: Number, bytes: Number, peak: Number, bandwidth: Number, overhead: Number, unhidden: Number = 0.0
+) -> Number:
     """Expected time of one op whose rates (FLOP/s, bytes/s) are those achieved."""
-    return maximum(flops / peak, bytes / bandwidth) + overhead
+    math, memory = flops / peak, bytes / bandwidth
+    return maximum(math, memory) + unhidden * minimum(math, memory) + overhead
+
+
+def _regimes(moving: Number, latency: Number, unhidden: Number) -> Number:
+    """The larger of two regimes, and where messages are not ideal a part of the smaller one on top."""
+    return maximum(moving, latency) + unhidden * minimum(moving, latency)
 
 
 @formula(
     "T_gather", "s", "book, section 3: V·(n-1)/n bytes must enter every chip; one hop at a time when messages are small"
 )
-def gather_seconds(bytes: Number, rate: Number, latency: Number) -> Number:
+def gather_seconds(bytes: Number, rate: Number, latency: Number, unhidden: Number = 0.0) -> Number:
     """AllGather or ReduceScatter of an array of `bytes` (the whole array of one group)."""
-    return maximum(bytes * rate, latency)
+    return _regimes(bytes * rate, latency, unhidden)
 
 
 @formula("T_allreduce", "s", "book, section 3: a ReduceScatter, then an AllGather")
-def all_reduce_seconds(bytes: Number, rate: Number, latency: Number) -> Number:
+def all_reduce_seconds(bytes: Number, rate: Number, latency: Number, unhidden: Number = 0.0) -> Number:
     """AllReduce of an array of `bytes`, or one pass through switches that add."""
-    return maximum(bytes * rate, latency)
+    return _regimes(bytes * rate, latency, unhidden)
 
 
 @formula("T_alltoall", "s", "book, section 3: each chip sends V/n² to each other, over n/4 hops on average in a ring")
-def all_to_all_seconds(bytes: Number, rate: Number, latency: Number) -> Number:
+def all_to_all_seconds(bytes: Number, rate: Number, latency: Number, unhidden: Number = 0.0) -> Number:
     """AllToAll of an array of `bytes` held over the group."""
-    return maximum(bytes * rate, latency)
+    return _regimes(bytes * rate, latency, unhidden)
 
 
 @formula("T_permute", "s", "book, section 3: one block over one link")
-def permute_seconds(bytes: Number, rate: Number, latency: Number) -> Number:
+def permute_seconds(bytes: Number, rate: Number, latency: Number, unhidden: Number = 0.0) -> Number:
     """CollectivePermute of one block of `bytes` to a neighbour."""
-    return maximum(bytes * rate, latency)
+    return _regimes(bytes * rate, latency, unhidden)
 
 
 #: Kind of collective -> its formula and the attributes of a group with its rate (s/byte) and its latency (s).
@@ -109,4 +126,4 @@ def collective_seconds(kind: str, bytes: Number, group: Group) -> Number:
     if kind not in _COLLECTIVES:
         raise ValueError(f"no collective {kind!r}")
     seconds, rate, latency = _COLLECTIVES[kind]
-    return seconds(bytes, getattr(group, rate), getattr(group, latency))
+    return seconds(bytes, getattr(group, rate), getattr(group, latency), group.unhidden)

@@ -203,8 +203,13 @@ def _traced_rates(problem: Problem, rates: Rates) -> Rates:
         peak=peak,
         by_weight=low,
         hbm=hbm,
-        matmul_expected=named(peak * given(calibration.matmul, "e_matmul", "", told), "C_achieved", "FLOP/s"),
-        attention_expected=named(peak * given(calibration.attention, "e_attention", "", told), "C_attention", "FLOP/s"),
+        matmuls=replace(
+            rates.matmuls,
+            expected=named(peak * given(rates.matmuls.expected / rates.peak, "e_matmul", "", told), "C_achieved", "FLOP/s"),
+            overhead=given(rates.matmuls.overhead, "overhead_matmul", "s", told),
+        ),
+        attention_expected=given(rates.attention_expected, "C_attention", "FLOP/s", told),
+        unhidden=given(rates.unhidden, "unhidden", "", told),
         hbm_expected=named(hbm * given(calibration.hbm, "e_hbm", "", told), "W_hbm_achieved", "B/s"),
         op_overhead=given(calibration.op_overhead, "overhead", "s", told),
     )

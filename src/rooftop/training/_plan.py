@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rooftop.costing import Rates, batch_groups, inner_mesh, rates_of
+from rooftop.costing import Rates, batch_groups, inner_mesh, matmuls_of, rates_of
 from rooftop.formula import Number
 from rooftop.hardware import Slice, peak
 from rooftop.roofline import Calibration, Dimension, dimensions
@@ -73,12 +73,12 @@ class Problem:
     @property
     def rates(self) -> Rates:
         """Peak and achieved rates of the chip for the recipe's dtypes."""
-        rates = rates_of(self.slice.chip, self.recipe.compute, self.calibration)
+        rates = rates_of(self.slice.chip, self.recipe.compute, self.calibration, sustained=True)
         low = self.recipe.low_rate
         if low is None or self.recipe.matmul is None:
             return rates
-        top = peak(self.slice.chip, low)
-        return replace(rates, by_weight={self.recipe.matmul: (top, top * self.calibration.matmul)})
+        of = matmuls_of(peak(self.slice.chip, low), low, self.calibration, sustained=True)
+        return replace(rates, by_weight={self.recipe.matmul: of})
 
     @property
     def peak(self) -> float:
