@@ -12,7 +12,7 @@ from rooftop.hardware import Slice, Switch, chip, slice_of
 from rooftop.measure._models import model_of
 from rooftop.measure._result import Prediction
 from rooftop.measure._table import Row
-from rooftop.training import RECIPES, Choices, Estimate, Question, Recipe, estimate, named_plan, problem_of
+from rooftop.training import RECIPES, Choices, Estimate, Question, Recipe, estimate, named_plan, problem_of, values_of
 from rooftop.transformer import Architecture, training_flops_per_token
 
 #: Megatron's names of mesh axes. vp, the chunks of an interleaved schedule, is no axis.
@@ -71,7 +71,7 @@ def planned(row: Row) -> tuple[Estimate, tuple[str, ...]]:
         raise InputError(f"{where.chip.name} has no {recipe.compute} rate", field="precision")
     ways = row.ways("mesh")
     mesh, zero, readings = mesh_of(ways, chips)
-    chunks = max(1, ways.get("vp", 1)) if mesh.get("pipeline", 1) > 1 else 1
+    pipeline = _pipeline(ways.get("vp", 1), mesh.get("pipeline", 1), len(model.stack), readings)
     microbatch, recompute = row.count("microbatch"), row.text("recompute")
     groups = math.prod(mesh.get(a, 1) for a in ("data", "fsdp", "expert"))
     if batch % groups:
@@ -89,7 +89,7 @@ def planned(row: Row) -> tuple[Estimate, tuple[str, ...]]:
     best = None
     # what is not published is the policy that recomputes least and fits
     for policy in (_REMAT[recompute],) if recompute in _REMAT else ("none", "selective"):
-        plan = named_plan(question, mesh, choices=Choices(zero=zero, remat=policy, chunks=chunks))
+        plan = named_plan(question, mesh, choices=replace(pipeline, zero=zero, remat=policy))
         if microbatches is not None and microbatch is not None:
             plan = replace(plan, microbatches=microbatches, sequences=microbatch)
         best = estimate(problem, plan)
@@ -99,6 +99,19 @@ def planned(row: Row) -> tuple[Estimate, tuple[str, ...]]:
     if recompute not in _REMAT:
         readings.append(f"recomputation: {best.plan.choices.remat}, the least that fits")
     return best, tuple(readings)
+
+
+def _pipeline(chunks: int, stages: int, layers: int, readings: list[str]) -> Choices:
+    """Choices of a pipeline with so many interleaved chunks: embedding and head count as layers where that makes chunks equal."""
+    if chunks < 2 or stages < 2:
+        return Choices()
+    for ends in ((0, 0), (1, 1), (0, 1), (1, 0), (0, 2), (2, 2)):
+        if (layers + sum(ends)) % (stages * chunks) == 0 and chunks in values_of("chunks"):
+            if any(ends):
+                readings.append(f"stages: embedding and head count as {ends[0]} and {ends[1]} layers")
+            return Choices(chunks=chunks, embed_layers=ends[0], head_layers=ends[1])
+    readings.append(f"schedule: {chunks} chunks would not be equal, so none are interleaved")
+    return Choices()
 
 
 def measured_seconds(row: Row, model: Architecture) -> float:

@@ -86,7 +86,7 @@ class Group:
     all_reduce_latency: Number
     permute_latency: Number
     hops: Number
-    unhidden: float = 0.0  # part of the smaller of bandwidth and latency regimes that comes on top
+    unhidden: Number = 0.0  # part of the smaller of bandwidth and latency regimes that comes on top
 
 
 def group(

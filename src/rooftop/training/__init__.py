@@ -13,6 +13,7 @@ from rooftop.training._critical import (
     tensor_limit,
 )
 from rooftop.training._evaluate import Estimate, estimate, step_kernels
+from rooftop.training._prepared import Prepared
 from rooftop.training._explain import explain_estimate
 from rooftop.training._failures import PRESETS, Failures, Goodput, best_interval, failure_rate, goodput
 from rooftop.training._file import described, load, made_for, read_plan, saved, write_plan
@@ -66,6 +67,7 @@ __all__ = [
     "Outcome",
     "Part",
     "Plan",
+    "Prepared",
     "Point",
     "Problem",
     "Question",

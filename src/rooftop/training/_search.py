@@ -273,7 +273,7 @@ def _of(whole: Group, index: IntArray) -> Group:
     """What groups can do, row by row as an index says."""
     abilities = {name: np.asarray(getattr(whole, name), dtype=np.float64) for name in GROUP_FIELDS}
     picked = {name: value[index] if value.ndim else value for name, value in abilities.items()}
-    return Group(size=0, hops=0, **picked)
+    return Group(size=0, hops=0, unhidden=whole.unhidden, **picked)
 
 
 def _remember_closest(outcome: Outcome, rows: Rows, chosen: Choices, bytes: Array) -> None:
