@@ -147,7 +147,9 @@ def training_cases():
 def errors(cases, expected) -> str:
     off = np.array([float(e) / m - 1 for (_, _, m), e in zip(cases, expected, strict=True)])
     size = np.abs(off)
-    return f"{len(off)} rows: bias {np.median(off):+.1%}, median {np.median(size):.1%}, 90% {np.quantile(size, 0.9):.1%}"
+    return (
+        f"{len(off)} rows: bias {np.median(off):+.1%}, median {np.median(size):.1%}, 90% {np.quantile(size, 0.9):.1%}"
+    )
 
 
 def fit_training(cases, base, family):
@@ -220,7 +222,10 @@ WHERE = {
 def write(final, fits, report, residual) -> None:
     """The data file: a family's coefficients, and of each chip what it has otherwise."""
     old = OUT.read_text(encoding="utf-8")
-    lines = ["# Coefficients of `expected`, written by scripts/fit.py; those of CPUs by hand. Seconds, and parts of peaks.", ""]
+    lines = [
+        "# Coefficients of `expected`, written by scripts/fit.py; those of CPUs by hand. Seconds, and parts of peaks.",
+        "",
+    ]
     for family in ("tpu", "gpu"):
         members = [n for n in final if chip(n).family == family]
         typical = typical_of([final[n] for n in members if n in (OF if family == "tpu" else fits)])

@@ -56,10 +56,15 @@ class Matmuls:
     overhead: Number
 
 
-def matmuls_of(top: float, dtype: str, calibration: Calibration, *, sustained: bool = False, op: float | None = None) -> Matmuls:
+def matmuls_of(
+    top: float, dtype: str, calibration: Calibration, *, sustained: bool = False, op: float | None = None
+) -> Matmuls:
     """Matmuls of a dtype with a peak; sustained: in a run that is long enough for clocks to fall. op: seconds of a kernel."""
     kept = calibration.sustained if sustained else 1.0
-    overhead = calibration.matmul_overhead(dtype) + (0.0 if op is None else op - calibration.op_overhead)
+    if sustained:  # a training step has its casts as kernels of their own
+        overhead = calibration.op_overhead
+    else:
+        overhead = calibration.matmul_overhead(dtype) + (0.0 if op is None else op - calibration.op_overhead)
     return Matmuls(top, top * calibration.matmul_fraction(dtype) * kept, overhead)
 
 
@@ -134,7 +139,9 @@ def _kernel_seconds(
     if not work.vector:
         return bytes / rates.elementwise
     flops = total(sizes[i] for i in work.vector)
-    return expected_op_seconds(flops, bytes, rates.vector_expected, rates.elementwise, rates.op_overhead, rates.unhidden)
+    return expected_op_seconds(
+        flops, bytes, rates.vector_expected, rates.elementwise, rates.op_overhead, rates.unhidden
+    )
 
 
 def transfer_seconds(transfer: Transfer, sizes: Sequence[Number], links: Links, *, bound: bool = False) -> Number:

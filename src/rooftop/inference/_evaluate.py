@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from rooftop.costing import PLACEMENT_ORDER, Kernel, Links, Matmuls, Rates, inner_mesh, kernels, links_of
-from rooftop.formula import Number, Traced, ceil, formula, given, maximum, named, total
+from rooftop.formula import Number, ceil, formula, given, maximum, named, total
 from rooftop.inference._layouts import SERVING_AXES, Layout
 from rooftop.inference._question import Problem
 from rooftop.inference._speculate import tokens_per_step

@@ -160,7 +160,12 @@ def predicted(chip: str, o: Operators, c: Mapping[str, float]) -> Array:
         rate = of.flops["bf16"] * c["attention"]
         return np.asarray(
             expected_op_seconds(
-                columns["flops"], columns["bytes"], rate, bandwidth, c["op_overhead"] + c["attention_overhead"], c["unhidden"]
+                columns["flops"],
+                columns["bytes"],
+                rate,
+                bandwidth,
+                c["op_overhead"] + c["attention_overhead"],
+                c["unhidden"],
             )
         )
     result = np.zeros_like(o.seconds)
@@ -172,6 +177,8 @@ def predicted(chip: str, o: Operators, c: Mapping[str, float]) -> Array:
             calibration_for(of.name, of.family), networks={name: c["network"]}, latencies={name: c["latency"]},
             messages=c["messages"], reduction_gain=c["reduction_gain"], reduction_latency=c["reduction_latency"],
         )  # fmt: skip
-        abilities = group(Placement(dimensions(where.levels), ({"data": int(chips)},), ("data",)), ("data",), calibration)
+        abilities = group(
+            Placement(dimensions(where.levels), ({"data": int(chips)},), ("data",)), ("data",), calibration
+        )
         result[which] = collective_seconds(o.kind, columns["bytes"][which], abilities)
     return result

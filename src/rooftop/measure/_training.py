@@ -22,9 +22,8 @@ _PRECISIONS: Mapping[str, Recipe] = {
     "bf16": RECIPES["bf16-mixed"],
     "amp_bf16": RECIPES["bf16-mixed"],
     "fp16": RECIPES["fp16-mixed"],
-    # every matmul at the low rate is a bound; attention, embedding and head really stay in bf16
-    **dict.fromkeys(("fp8", "fp8_full", "amp_fp8", "mxfp8"), replace(RECIPES["bf16-mixed"], compute="fp8")),
-    "nvfp4": replace(RECIPES["bf16-mixed"], compute="fp4"),
+    **{low: RECIPES[low] for low in ("fp8", "mxfp8", "nvfp4")},
+    **dict.fromkeys(("fp8_full", "amp_fp8"), RECIPES["fp8"]),
 }
 #: What sources call selective recomputation of attention alone is what a fused attention does anyway.
 _REMAT = {"none": "none", "full": "full", "selective": "selective", "selective+sequence": "none"}
@@ -66,9 +65,9 @@ def planned(row: Row) -> tuple[Estimate, tuple[str, ...]]:
     if recipe is None:
         raise InputError(f"precision {row.text('precision')[:40]} is not known", field="precision")
     where = where_of(row.text("chip"), chips, row.count("slices") or 1)
-    if recipe.compute not in where.chip.flops:
+    if (missing := recipe.missing(where.chip.flops)) is not None:
         # emulated where the chip has no such rate
-        raise InputError(f"{where.chip.name} has no {recipe.compute} rate", field="precision")
+        raise InputError(f"{where.chip.name} has no {missing} rate", field="precision")
     ways = row.ways("mesh")
     mesh, zero, readings = mesh_of(ways, chips)
     pipeline = _pipeline(ways.get("vp", 1), mesh.get("pipeline", 1), len(model.stack), readings)

@@ -85,7 +85,7 @@ __all__ = [
     "ridge",
     "send_seconds",
     "serial_seconds",
-    "wave_factor",
     "single_placements",
     "stream_seconds",
+    "wave_factor",
 ]

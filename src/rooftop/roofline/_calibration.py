@@ -114,7 +114,9 @@ def ideal() -> Calibration:
 
 
 def _checked(name: str, row: dict[str, Any], sources: dict[str, str]) -> Calibration:
-    fractions = {key: row[key] for key in _FRACTIONS if key in row} | {f"matmul.{k}": v for k, v in row["matmul"].items()}
+    fractions = {key: row[key] for key in _FRACTIONS if key in row} | {
+        f"matmul.{k}": v for k, v in row["matmul"].items()
+    }
     for key, value in fractions.items():
         if not 0 < value <= 1:
             raise InputError(f"calibration {name}: {key}={value} is not a fraction; give a number above 0, at most 1")

@@ -57,7 +57,9 @@ def padded(size: Number, tile: float) -> Number:
 
 
 @formula("waves", "", "tiles of the result run on all cores at once, wave by wave; the last wave may be part empty")
-def wave_factor(rows: Number, columns: Number, rest: Number, tile: tuple[int, int, int], cores: int, share: Number) -> Number:
+def wave_factor(
+    rows: Number, columns: Number, rest: Number, tile: tuple[int, int, int], cores: int, share: Number
+) -> Number:
     """How much longer a matmul takes since its tiles do not fill the last wave; share: how much of that is not recovered
     (by smaller tiles, or by splitting the contraction). At most 8 times the part of a wave counts.
     """
@@ -65,7 +67,11 @@ def wave_factor(rows: Number, columns: Number, rest: Number, tile: tuple[int, in
     return 1.0 + share * (minimum(ceil(tiles / cores) * cores / tiles, 8.0) - 1.0)
 
 
-@formula("T_op", "s", "the roofline with achieved rates; a part of the faster resource's time does not hide; a kernel's overhead")
+@formula(
+    "T_op",
+    "s",
+    "the roofline with achieved rates; a part of the faster resource's time does not hide; a kernel's overhead",
+)
 def expected_op_seconds(
     flops: Number, bytes: Number, peak: Number, bandwidth: Number, overhead: Number, unhidden: Number = 0.0
 ) -> Number:

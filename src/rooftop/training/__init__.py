@@ -13,7 +13,6 @@ from rooftop.training._critical import (
     tensor_limit,
 )
 from rooftop.training._evaluate import Estimate, estimate, step_kernels
-from rooftop.training._prepared import Prepared
 from rooftop.training._explain import explain_estimate
 from rooftop.training._failures import PRESETS, Failures, Goodput, best_interval, failure_rate, goodput
 from rooftop.training._file import described, load, made_for, read_plan, saved, write_plan
@@ -22,6 +21,7 @@ from rooftop.training._layouts import layouts
 from rooftop.training._ledger import Collected, Ledger, Multiply, ledger
 from rooftop.training._limits import CriticalBatch, Degree, Reach, critical_batches, largest_degrees, reach
 from rooftop.training._plan import Plan, Problem
+from rooftop.training._prepared import Prepared
 from rooftop.training._question import Question, problem_of
 from rooftop.training._recipe import RECIPES, Recipe, recipe
 from rooftop.training._remat import POLICIES, Remat, remat
@@ -67,8 +67,8 @@ __all__ = [
     "Outcome",
     "Part",
     "Plan",
-    "Prepared",
     "Point",
+    "Prepared",
     "Problem",
     "Question",
     "Reach",

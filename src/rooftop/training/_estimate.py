@@ -65,7 +65,7 @@ def local(compiled: Compiled, sizes: list[Number], rates: Rates) -> Local:
         flops: dict[str, list[Number]] = {}
         for w in works:
             flops.setdefault(w.weight if w.weight in rates.by_weight else "", []).extend(sizes[i] for i in w.flops)
-        return total(total(values) / rates.matmul(dtype)[0] for dtype, values in flops.items())
+        return total(total(values) / rates.matmul(dtype).peak for dtype, values in flops.items())
 
     least: dict[str, Number] = {
         phase: at_peak(w for w in compiled.works if w.phase == phase) for phase in ("forward", "backward")

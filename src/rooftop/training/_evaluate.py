@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from rooftop.costing import MESH_AXES, PLACEMENT_ORDER, Kernel, Rates, kernels, links_of
+from rooftop.costing import MESH_AXES, PLACEMENT_ORDER, Kernel, Matmuls, Rates, kernels, links_of
 from rooftop.formula import Number, Traced, given, maximum, named
 from rooftop.roofline import Placement
 from rooftop.training._estimate import local, moved
@@ -188,26 +188,21 @@ def _traced_rates(problem: Problem, rates: Rates) -> Rates:
     chip, calibration = problem.slice.chip, problem.calibration
     sheet = f"data sheet of {chip.name}"
     told = f"calibration: {calibration.name} ({calibration.provenance})"
-    low = {
-        dtype: (given(top, f"C_{dtype}", "FLOP/s", f"{sheet}, dense {problem.recipe.low_rate}"), achieved)
-        for dtype, (top, achieved) in rates.by_weight.items()
-    }
-    low = {
-        dtype: (top, named(top * given(calibration.matmul, "e_matmul", "", told), f"C_{dtype}_achieved", "FLOP/s"))
-        for dtype, (top, _) in low.items()
-    }
-    peak = given(rates.peak, "C", "FLOP/s", f"{sheet}, dense {problem.recipe.compute}")
+
+    def traced(of: Matmuls, suffix: str, what: str) -> Matmuls:
+        top = given(of.peak, f"C{suffix}", "FLOP/s", f"{sheet}, dense {what}")
+        efficiency = given(of.expected / of.peak, f"e_matmul{suffix}", "", told)
+        overhead = given(of.overhead, f"overhead_matmul{suffix}", "s", told)
+        return Matmuls(top, named(top * efficiency, f"C{suffix}_achieved", "FLOP/s"), overhead)
+
+    matmuls = traced(rates.matmuls, "", problem.recipe.compute)
     hbm = given(rates.hbm, "W_hbm", "B/s", sheet)
     return replace(
         rates,
-        peak=peak,
-        by_weight=low,
+        peak=matmuls.peak,
+        by_weight={d: traced(m, f"_{d}", str(problem.recipe.low_rate)) for d, m in rates.by_weight.items()},
         hbm=hbm,
-        matmuls=replace(
-            rates.matmuls,
-            expected=named(peak * given(rates.matmuls.expected / rates.peak, "e_matmul", "", told), "C_achieved", "FLOP/s"),
-            overhead=given(rates.matmuls.overhead, "overhead_matmul", "s", told),
-        ),
+        matmuls=matmuls,
         attention_expected=given(rates.attention_expected, "C_attention", "FLOP/s", told),
         unhidden=given(rates.unhidden, "unhidden", "", told),
         hbm_expected=named(hbm * given(calibration.hbm, "e_hbm", "", told), "W_hbm_achieved", "B/s"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rooftop.costing import MESH_AXES, PLACEMENT_ORDER, links_of, rates_of
+from dataclasses import replace
+
+from rooftop.costing import MESH_AXES, PLACEMENT_ORDER, links_of
 from rooftop.formula import Number
 from rooftop.hardware import Chip
 from rooftop.roofline import Calibration, Placement
@@ -32,8 +34,8 @@ class Prepared:
     def expected(self, calibration: Calibration) -> float:
         """Seconds of a step under a calibration."""
         compiled, values = self._compiled, self._values
-        links = links_of(self._placement, self._inner, compiled.groups, calibration)
-        rates = rates_of(self.chip, self.problem.recipe.compute, calibration, sustained=True)
+        links = links_of(self._placement, self._inner, compiled.groups, calibration, self.problem.copies)
+        rates = replace(self.problem, calibration=calibration).rates
         evaluated = Evaluated(
             compiled,
             values,

@@ -156,7 +156,7 @@ def step(
     optimizer = optimizer_seconds(states["optimizer"], states["gradients"], states["weights"], rates.hbm_expected)
     exchange = named(on_stage(lambda n: update[n].exchange), "T_exchange_momenta", "s")
     turned = named(on_stage(flops_of(evaluated)), "FLOPs of Newton-Schulz", "FLOP")
-    orthogonal = named(turned / rates.matmul_expected, "T_orthogonalise", "s")
+    orthogonal = named(turned / rates.matmuls.expected, "T_orthogonalise", "s")
     exposed_reduce = exposed_seconds(reduce_seconds, room_backward)
     exposed_gather = exposed_seconds(gather_seconds, room_forward)
     permute, permute_bound = _boundary(structure, evaluated, links)
