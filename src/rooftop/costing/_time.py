@@ -82,7 +82,7 @@ def rates_of(chip: Chip, dtype: str, calibration: Calibration, *, sustained: boo
         hbm_expected=chip.hbm_bandwidth * calibration.hbm,
         vector_expected=chip.vector_flops * calibration.vector,
         elementwise=chip.hbm_bandwidth * calibration.hbm * calibration.elementwise,
-        experts=calibration.experts,
+        experts=calibration.experts if sustained else 1.0,  # of training, with its dispatch
         op_overhead=calibration.op_overhead,
         attention_overhead=calibration.attention_overhead,
         tile=chip.tile,
