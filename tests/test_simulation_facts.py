@@ -309,14 +309,14 @@ def test_modelled_steps_are_those_of_the_serving_model(eight):
         assert steps.seconds(0, 0, batch, batch * position) == line.base + line.slope * batch * position
     for tokens in (64, 1024, 2048):
         structure = scene.structure(scene.problem.model, "prefill", tokens, 0)
-        expected = scene.run(structure, 1.0, 1.0, detail=False).expected
+        expected = scene.run(structure, 1.0, 1.0, detail=False, rates=scene.prompt_rates).expected
         assert steps.seconds(tokens, tokens * (tokens + 1) // 2, 0, 0) == pytest.approx(float(expected), rel=0.01)
 
 
 def test_prompts_longer_than_the_tables_go_on_along_the_last_line(eight):
     a, b, c = (eight.steps.seconds(n, 0, 0, 0) for n in (4096, 8192, 16384))
     assert c - b == pytest.approx(2 * (b - a))
-    assert b > 1.9 * a
+    assert b > 1.8 * a  # kernels and messages have a part that does not grow
 
 
 def test_modelled_steps_grow_with_the_work(eight):

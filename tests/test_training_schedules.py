@@ -97,7 +97,9 @@ def test_llama_3_405b_takes_a_layer_from_the_first_and_the_last_of_sixteen_stage
 
 def test_a_head_that_counts_as_layers_balances_a_large_vocabulary():
     model = "layers=30,d_model=1024,heads=8,d_ff=4096,vocab=131072"
-    question = Question(architecture(model), slice_of("h100:4"), batch=64 * 1024, seq=1024)
+    question = Question(
+        architecture(model), slice_of("h100:4"), batch=64 * 1024, seq=1024, calibration=ideal()
+    )  # work alone, no overheads
     even, fewer = (
         named_plan(question, {"pipeline": 4}, microbatches=32, choices=Choices(head_layers=h)) for h in (0, 6)
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from rooftop.costing._axes import Links
 from rooftop.costing._terms import Terms, Transfer, Work
-from rooftop.formula import Number, Traced, formula, maximum, minimum, named, total
+from rooftop.formula import Number, Traced, ceil, formula, maximum, minimum, named, total
 from rooftop.hardware import Chip, peak
 from rooftop.roofline import Calibration, collective_seconds, expected_op_seconds, padded, wave_factor
 from rooftop.units import dtype_bytes
@@ -107,7 +107,8 @@ def work_seconds(terms: Terms, sizes: Sequence[Number], rates: Rates) -> list[Nu
     def waves(rows: int, columns: int, rest: int) -> Number:
         key = rows, columns, rest
         if key not in filling:
-            filling[key] = wave_factor(sizes[rows], sizes[columns], sizes[rest], rates.tile, rates.cores, rates.waves)
+            tiles = ceil(sizes[rows] / rates.tile[0]) * ceil(sizes[columns] / rates.tile[2]) * sizes[rest]
+            filling[key] = wave_factor(tiles, rates.cores, rates.waves)
         return filling[key]
 
     return [named(_kernel_seconds(w, sizes, rates, pad, waves), f"T({w.name}, {w.phase})", "s") for w in terms.works]

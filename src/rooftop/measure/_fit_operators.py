@@ -152,7 +152,8 @@ def predicted(chip: str, o: Operators, c: Mapping[str, float]) -> Array:
     if o.kind == "matmul":
         rows, contraction, out = (columns[n] for n in ("rows", "contraction", "columns"))
         flops = 2 * padded(rows, of.tile[0]) * padded(contraction, of.tile[1]) * padded(out, of.tile[2])
-        flops = flops * wave_factor(rows, out, 1.0, of.tile, of.cores, c["waves"])
+        tiles = np.ceil(rows / of.tile[0]) * np.ceil(out / of.tile[2])
+        flops = flops * wave_factor(tiles, of.cores, c["waves"])
         overhead = c["op_overhead"] + (c["cast"] if o.dtype in ("fp8", "fp4") else 0.0)
         rate = of.flops[o.dtype] * c[f"matmul.{o.dtype}"]
         return np.asarray(expected_op_seconds(flops, columns["bytes"], rate, bandwidth, overhead, c["unhidden"]))

@@ -57,13 +57,10 @@ def padded(size: Number, tile: float) -> Number:
 
 
 @formula("waves", "", "tiles of the result run on all cores at once, wave by wave; the last wave may be part empty")
-def wave_factor(
-    rows: Number, columns: Number, rest: Number, tile: tuple[int, int, int], cores: int, share: Number
-) -> Number:
+def wave_factor(tiles: Number, cores: Number, share: Number) -> Number:
     """How much longer a matmul takes since its tiles do not fill the last wave; share: how much of that is not recovered
     (by smaller tiles, or by splitting the contraction). At most 8 times the part of a wave counts.
     """
-    tiles = ceil(rows / tile[0]) * ceil(columns / tile[2]) * rest
     return 1.0 + share * (minimum(ceil(tiles / cores) * cores / tiles, 8.0) - 1.0)
 
 
