@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,3 +129,91 @@ def vidur(requests: int) -> Run | None:
     served = len(found["e2e"])
     e2e, ttft = sum(found["e2e"]) / served, sum(found["ttft"]) / served
     return Run(served / found["seconds"], {"ttft": ttft, "tpot": (e2e - ttft) / (OUTPUT - 1), "e2e": e2e})
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds to the first token and between tokens that a tool predicts, and the wall seconds of asking it."""
+
+    ttft: float
+    tpot: float
+    seconds: float
+
+
+def estimators() -> tuple[str, ...]:
+    """The tools that `estimate` can ask here: those whose executable a variable names."""
+    return tuple(tool for tool in ("aiconfigurator", "aisimulate") if tool.upper() in os.environ)
+
+
+def estimate(tool: str, row: dict[str, str], prompt: int, output: int, users: int) -> Estimate | None:
+    """A row of the serving table, one pool of workers, as a tool predicts it in a process of its own; None where it refuses."""
+    ask = _ask_aiconfigurator if tool == "aiconfigurator" else _ask_aisimulate
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            found = ask(row, prompt, output, users, folder)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+            return None
+    return None if found is None else Estimate(*found, time.perf_counter() - started)
+
+
+def _run(command: list[str], folder: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=180, cwd=folder).stdout
+
+
+def _ways(row: dict[str, str]) -> dict[str, int]:
+    columns = ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
+    return {column: max(1, int(row[column] or 1)) for column in columns}
+
+
+def _ask_aiconfigurator(
+    row: dict[str, str], prompt: int, output: int, users: int, folder: str
+) -> tuple[float, float] | None:
+    ways = _ways(row)
+    options: dict[str, object] = {
+        "model-path": row["model_path"], "system": row["system"], "backend": row["backend"], "isl": prompt, "osl": output,
+        "batch-size": max(1, users // ways["attention_dp_size"]),
+        **{name.replace("_", "-"): value for name, value in ways.items()},
+    }  # fmt: skip
+    for column in ("gemm_quant_mode", "moe_quant_mode"):
+        if row[column]:
+            options[column.replace("_", "-")] = row[column]
+    arguments = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
+    text = _run([os.environ["AICONFIGURATOR"], "cli", "estimate", "--no-color", *arguments], folder)
+    found = [re.search(rf"{name}:\s+([\d.,]+) ms", text) for name in ("TTFT", "TPOT")]
+    if found[0] is None or found[1] is None:
+        return None
+    first, between = (float(match[1].replace(",", "")) / 1e3 for match in found if match is not None)
+    return first, between
+
+
+def _ask_aisimulate(
+    row: dict[str, str], prompt: int, output: int, users: int, folder: str
+) -> tuple[float, float] | None:
+    ways = _ways(row)
+    timing = {name: row[name] for name in ("gemm_quant_mode", "moe_quant_mode") if row[name]}
+    config = {
+        "traffic": {
+            "source": {"type": "synthetic", "input_tokens": prompt, "output_tokens": output},
+            "load": {"type": "concurrency", "concurrency": users},
+            "stop": {"requests": 10 * users},
+        },
+        "engine": {
+            "mode": "aggregated", "model": row["model_path"], "hardware": row["system"], "backend": row["backend"],
+            "workers": {
+                "aggregated": {
+                    "parallelism": {
+                        "tensor": ways["tp_size"], "attention_data": ways["attention_dp_size"],
+                        "moe_tensor": ways["moe_tp_size"], "moe_expert": ways["moe_ep_size"],
+                    },
+                    "scheduler": {"max_sequences": max(256, users)},
+                    "timing": {"type": "default", **timing},
+                }
+            },
+        },
+    }  # fmt: skip
+    path = Path(folder, "config.yaml")
+    path.write_text(json.dumps(config))  # YAML holds JSON
+    _run([os.environ["AISIMULATE"], "predict", "--config", str(path), "--output-dir", f"{folder}/out"], folder)
+    report = json.loads(Path(folder, "out/prediction.json").read_text())
+    return report["mean_ttft_ms"] / 1e3, report["mean_tpot_ms"] / 1e3

@@ -282,6 +282,53 @@ def simulate() -> dict[str, Any]:
     return results
 
 
+def accuracy() -> dict[str, Any]:
+    """Times under load of 40 published rows, as the tools of `peers.py` and we predict them, each row by all in turns.
+
+    The rows lie evenly over those of the serving table with one pool of workers that we do not refuse. Errors are over the rows
+    that every tool answers.
+    """
+    sys.path.insert(0, SOURCE)
+    from peers import estimate, estimators
+
+    from rooftop.errors import RooftopError
+    from rooftop.measure import predict, published
+
+    candidates = [row for row in published("serving") if row.text("mode") == "agg"]
+    tools = estimators()
+    rows: list[dict[str, Any]] = []
+    for row in candidates[:: len(candidates) // 60]:
+        started = time.perf_counter()
+        try:
+            found = {p.quantity: p for p in predict(row)}
+        except RooftopError:
+            continue
+        seconds = time.perf_counter() - started
+        if len(found) < 2 or len(rows) == 40:
+            continue
+        ttft, tpot = found["ttft_seconds"], found["tpot_seconds"]
+        prompt, output, users = (int(str(ttft.how[name])) for name in ("input_tokens", "output_tokens", "users"))
+        answers = {"rooftop": {"ttft": ttft.expected, "tpot": tpot.expected, "seconds": seconds}}
+        for tool in tools:
+            answer = estimate(tool, dict(row.cells), prompt, output, users)
+            if answer is not None:
+                answers[tool] = vars(answer)
+        rows.append({"id": row.id, "measured": {"ttft": ttft.measured, "tpot": tpot.measured}, **answers})
+        print(json.dumps(rows[-1]), file=sys.stderr)
+    shared = [row for row in rows if all(tool in row for tool in tools)]
+    summary: dict[str, Any] = {"rows": len(rows), "answered by all": len(shared)}
+    for tool in ("rooftop", *tools):
+        summary[tool] = {"answered": sum(tool in row for row in rows)}
+        summary[tool]["seconds_median"] = statistics.median(row[tool]["seconds"] for row in rows if tool in row)
+        for quantity in ("tpot", "ttft"):
+            errors = [row[tool][quantity] / row["measured"][quantity] - 1 for row in shared]
+            sizes = sorted(map(abs, errors))
+            summary[tool][quantity] = {
+                "bias_median": statistics.median(errors), "median": statistics.median(sizes), "p90": sizes[int(0.9 * len(sizes))],
+            }  # fmt: skip
+    return {"summary": summary, "each": rows}
+
+
 def processor() -> str:
     """The model of the processor, where the system tells it."""
     try:
@@ -296,6 +343,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "startup": startup,
     "search": search,
     "simulate": simulate,
+    "accuracy": accuracy,
     "trace": trace,
     "scaling": scaling,
     "front": front,

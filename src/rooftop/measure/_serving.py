@@ -85,6 +85,7 @@ def serving(row: Row) -> tuple[Prediction, ...]:
     lowest = _bounds(decoder, reader, mean, each, (ttft, tpot), seconds)
     expected = {"ttft_seconds": ttft, "tpot_seconds": tpot}
     how = {"mesh": {"tensor": decoder.tensor, "expert": decoder.data}, "workers": engines, "users": users}
+    how |= {"input_tokens": mean[0], "output_tokens": mean[1]}
     if reader is not None:
         how |= {"prefill_mesh": {"tensor": reader.tensor, "expert": reader.data}, "prefill_workers": readers}
     for name, value in seconds.items():
