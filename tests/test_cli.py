@@ -82,6 +82,8 @@ def test_typos_are_met_with_the_nearest_name(capsys: pytest.CaptureFixture[str])
         (["plan", "llama-3-8b", "--on", "v5e:64x64"], "larger than a pod"),
         (["plan", "llama-3-8b", "--on", "v5p:4x4"], "3 dimensions"),
         (["plan", "llama-3-8b", "--on", "h100:12"], "8 or 16"),
+        (["serve", "llama-3-8b", "--on", "h100", "--acceptance", "0.5"], "for --draft"),
+        (["serve", "llama-3-8b", "--on", "h100", "--draft-tokens", "3"], "for --draft"),
         (["plan", "llama-3-8b", "--on", ""], "names no chip"),
         (["plan", "llama-3-8b", "--on", "v5e:4x4", "--batch", "100"], "smaller than one sequence"),
         (["plan", "llama-3-8b", "--on", "v5e:4x4", "--batch", "4 Gazillion"], "--batch"),

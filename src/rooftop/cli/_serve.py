@@ -58,9 +58,7 @@ Examples:
 @click.option("--reserve", type=INTEGER, default=0, help="Positions that every sequence holds, used or not.")
 @click.option("--draft", help="A draft model of the same vocabulary, or mtp: the model's own extra head.")
 @click.option("--draft-tokens", type=INTEGER, default=0, help="Tokens that the draft proposes in a step.")
-@click.option(
-    "--acceptance", type=float, default=0.7, help="Probability that a proposed token is accepted.  [default: 0.7]"
-)
+@click.option("--acceptance", type=float, help="Probability that a proposed token is accepted.  [default: 0.7]")
 @click.option("--offload", type=float, default=0.0, help="Share of the caches in host memory.")
 @click.option("--ttft", type=SECONDS, help="Longest time to the first token: 500ms.")
 @click.option("--tpot", type=SECONDS, help="Longest time from token to token: 20ms.")
@@ -90,7 +88,7 @@ def command(
     cache: str | None,
     experts: str | None,
     draft: str | None,
-    acceptance: float,
+    acceptance: float | None,
     draft_tokens: int,
     ttft: float | None,
     tpot: float | None,
@@ -114,11 +112,15 @@ def command(
 
     if batches is not None and len(batches) > 1000:
         raise InputError("--batch is a short list such as 1,8,64", field="batch")
+    if draft is None and (acceptance is not None or draft_tokens):
+        raise InputError(
+            "--draft-tokens and --acceptance are for --draft; give a draft model or mtp too", field="draft"
+        )
     question = inference.Question(
         model_named(model), slice_of(where),
         batches=tuple(parse_integer(b, "batch") for b in batches.split(",")) if batches else (),
         draft=model_named(draft) if draft not in (None, "mtp") else draft,
-        draft_tokens=draft_tokens or (1 if draft == "mtp" else 0), acceptance=acceptance if draft else 0.0, **options,
+        draft_tokens=draft_tokens or (1 if draft == "mtp" else 0), acceptance=0.0 if draft is None else 0.7 if acceptance is None else acceptance, **options,
     )  # fmt: skip
     limits = inference.Limits(
         weights=WEIGHTS if layout is None else (layout,), caches=CACHES if cache is None else (cache,), experts=EXPERTS if experts is None else (experts,),
