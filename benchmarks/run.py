@@ -339,6 +339,25 @@ def processor() -> str:
     return f"{platform.machine()}, {names[0]}" if names else platform.machine()
 
 
+def sweep() -> dict[str, Any]:
+    """A million numbers of hardware through the formulas of one plan."""
+    from rooftop.codesign import Scenario, parse_vary, sweep
+    from rooftop.hardware import slice_of
+    from rooftop.transformer import architecture
+    from rooftop.units import parse_count
+
+    step = Scenario("step", architecture("llama-3-8b"), slice_of("h100:64"), {"batch": 1e6}, {"fsdp": 8, "tensor": 8})
+    names = ("chip.flops", "chip.hbm_bandwidth")
+    varies = [parse_vary(f"{name}=1x..8x:n1000", lambda _: parse_count) for name in names]
+    before, started = time.process_time(), time.perf_counter()
+    found = sweep(step, varies)
+    return {
+        "points": len(found),
+        "seconds": time.perf_counter() - started,
+        "processor_seconds": time.process_time() - before,
+    }
+
+
 BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "startup": startup,
     "search": search,
@@ -347,6 +366,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "trace": trace,
     "scaling": scaling,
     "front": front,
+    "sweep": sweep,
 }
 
 

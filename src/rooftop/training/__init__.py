@@ -12,7 +12,7 @@ from rooftop.training._critical import (
     slice_critical_batch,
     tensor_limit,
 )
-from rooftop.training._evaluate import Estimate, estimate, step_kernels
+from rooftop.training._evaluate import Estimate, estimate, evaluate, step_kernels, useful_flops_per_token
 from rooftop.training._explain import explain_estimate
 from rooftop.training._failures import PRESETS, Failures, Goodput, best_interval, failure_rate, goodput
 from rooftop.training._file import described, load, made_for, read_plan, saved, write_plan
@@ -22,7 +22,7 @@ from rooftop.training._ledger import Collected, Ledger, Multiply, ledger
 from rooftop.training._limits import CriticalBatch, Degree, Reach, critical_batches, largest_degrees, reach
 from rooftop.training._plan import Plan, Problem
 from rooftop.training._prepared import Prepared
-from rooftop.training._question import Question, problem_of
+from rooftop.training._question import Question, price_of, problem_of
 from rooftop.training._recipe import RECIPES, Recipe, recipe
 from rooftop.training._remat import POLICIES, Remat, remat
 from rooftop.training._run import (
@@ -95,6 +95,7 @@ __all__ = [
     "critical_batches",
     "described",
     "estimate",
+    "evaluate",
     "explain_estimate",
     "failure_rate",
     "fewest",
@@ -110,6 +111,7 @@ __all__ = [
     "network_intensity",
     "optimum_of",
     "plan",
+    "price_of",
     "problem_of",
     "reach",
     "read_plan",
@@ -128,6 +130,7 @@ __all__ = [
     "timeline",
     "tokens_for",
     "usd_per_token",
+    "useful_flops_per_token",
     "utilisation",
     "values_of",
     "write_plan",

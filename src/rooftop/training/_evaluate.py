@@ -74,8 +74,11 @@ def useful_flops_per_token(problem: Problem) -> float:
     return training_flops_per_token(model, problem.seq)
 
 
-def evaluate(problem: Problem, the_plan: Plan, *, traced: bool = False) -> Step:
-    """The step of one plan; traced=True gives quantities that can be explained, from the same functions."""
+def evaluate(problem: Problem, the_plan: Plan, *, traced: bool = False, with_parts: bool = True) -> Step:
+    """The step of one plan; traced=True gives quantities that can be explained, from the same functions.
+
+    Without parts, numbers of the problem's hardware and calibration may be arrays or have derivatives: so has the step then.
+    """
     compiled = structure(problem.model, problem.seq, the_plan.choices.layout, problem.recipe, fold=not traced)
     rates = problem.rates
     mesh: dict[str, Number] = {a: the_plan.mesh.get(a, 1) for a in MESH_AXES}
@@ -129,6 +132,7 @@ def evaluate(problem: Problem, the_plan: Plan, *, traced: bool = False) -> Step:
     result = step(
         evaluated, rates, links, overlap, overhead, the_plan.choices, microbatches,
         inner["pipeline"], memory, states_of(compiled, values, the_plan.choices, inner["pipeline"]),
+        with_parts=with_parts,
     )  # fmt: skip
     # axes of one way are in the algebra, not in what a person wants to read
     active = {axis for axis, ways in the_plan.mesh.items() if ways > 1}

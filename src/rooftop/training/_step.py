@@ -112,10 +112,12 @@ def step(
     states: Mapping[str, Number],
     *,
     detail: bool = True,
+    with_parts: bool = True,
 ) -> Step:
     """The step of a plan. microbatches and stages may be arrays; so may every size behind `evaluated`.
 
-    memory: bytes per chip by part, from `memory_of`; states: those of the update, from `states_of`. Without detail only the expected seconds are computed.
+    memory: bytes per chip by part, from `memory_of`; states: those of the update, from `states_of`. Without detail only the expected seconds are computed,
+    without parts all but the parts.
     """
     structure, policy = evaluated.structure, chosen.remat
     kinds = stages_of(structure.layers, stages, microbatches, chosen)
@@ -180,11 +182,13 @@ def step(
     expected = named(expected, "step_seconds.expected", "s")
     busy = microbatches * schedule(lambda n: passes[n].seconds, 0.0, _slowest)
     bubble = expected - ends - busy
-    parts = _parts(
-        evaluated, passes, policy, microbatches, kinds,
-        reduce_seconds, exposed_reduce, gather_seconds, exposed_gather, optimizer, step_overhead, bubble,
-        hand_over, exchange, orthogonal,
-    )  # fmt: skip
+    parts: tuple[Part, ...] = ()
+    if with_parts:
+        parts = _parts(
+            evaluated, passes, policy, microbatches, kinds,
+            reduce_seconds, exposed_reduce, gather_seconds, exposed_gather, optimizer, step_overhead, bubble,
+            hand_over, exchange, orthogonal,
+        )  # fmt: skip
     return Step(
         expected=expected,
         bound=bound,

@@ -1,0 +1,34 @@
+"""Co-design: how answers move with model, plan, workload and hardware; what limits; what would be needed."""
+
+from rooftop.codesign._answers import answer, planned, trained
+from rooftop.codesign._engine import ENGINES, Engine
+from rooftop.codesign._models import model_numbers, with_number
+from rooftop.codesign._scenario import ASKS, Scenario, canonical, changed, current, parameters, reader, resolved
+from rooftop.codesign._sweep import Swept, binding, sweep
+from rooftop.codesign._table import write_table
+from rooftop.codesign._values import Value, Vary, parse_vary
+
+__all__ = [
+    "ASKS",
+    "ENGINES",
+    "Engine",
+    "Scenario",
+    "Swept",
+    "Value",
+    "Vary",
+    "answer",
+    "binding",
+    "canonical",
+    "changed",
+    "current",
+    "model_numbers",
+    "parameters",
+    "parse_vary",
+    "planned",
+    "reader",
+    "resolved",
+    "sweep",
+    "trained",
+    "with_number",
+    "write_table",
+]
