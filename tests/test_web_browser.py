@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
@@ -260,3 +261,25 @@ def test_a_report_draws_its_figures(page: Any, tmp_path: Path) -> None:
     page.wait_for_selector("figure.rt-figure svg.main-svg")
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
     page.faults[:] = [f for f in page.faults if not f.startswith("file:")]
+
+
+def test_numbers_are_written_as_in_the_terminal(page: Any, server: str) -> None:
+    show(page, server, "roofline")
+    values = [10.0**k * f for k in range(-8, 16) for f in (1.0, 1.47, 9.25)]
+    shown = page.evaluate(
+        "async values => { const p = await import('/static/parts.js'); return values.map(v => [p.count(v), p.bytes(v), p.seconds(v)]); }",
+        values,
+    )
+
+    def value(text: str, scale: dict[str, float]) -> float:
+        number, unit = re.fullmatch(r"([\d.,]+) ?(.*)", text).groups()  # type: ignore[union-attr]
+        return float(number.replace(",", "")) * scale[unit]
+
+    prefixes = {"": 1.0, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12, "P": 1e15}
+    sizes = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15}
+    times = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+    for v, (count, size, time) in zip(values, shown, strict=True):
+        if v >= 1:
+            assert value(count, prefixes) == pytest.approx(v, rel=6e-3), count
+            assert value(size, sizes) == pytest.approx(v, rel=6e-3), size
+        assert value(time, times) == pytest.approx(v, rel=6e-3), time

@@ -194,7 +194,7 @@ def topology_chart(placement: Placement, kind: str, axes: Sequence[str], name: s
     caption = f"Chips and links of {name}, coloured by mesh axis. {what} over {', '.join(axes)}: {told}, in {len(steps)} steps.{part}"
     scene = {
         "nodes": nodes, "shape": shape, "links": [{"a": a, "b": b, "axis": axis} for a, b, axis in links],
-        "shades": shades, "axes": list(axes),
+        "radius": 6 if sum(d.size > 1 for d in drawn.dimensions) > 2 else 9, "shades": shades, "axes": list(axes),
         "steps": [[[list(h.path), h.piece] for h in _shown(hops)] for hops in steps],
         "groups": _group_names(sides, chips), "kind": what,
     }  # fmt: skip
@@ -252,8 +252,8 @@ def _places(dimensions: Sequence[Dimension]) -> tuple[list[list[float]], str]:
             elif order == 1:
                 y += where[n]
             else:  # planes behind each other
-                x += 0.34 * where[n]
-                y -= 0.27 * where[n]
+                x += 0.42 * where[n]
+                y -= 0.31 * where[n]
         for order, n in enumerate(n for n, d in enumerate(dimensions) if not d.torus):
             if torus:  # slices beside each other
                 x += where[n] * (across[0] + 1.5)
@@ -275,6 +275,8 @@ def _links(placement: Placement) -> Iterator[tuple[int, int, str]]:
     sizes = [d.size for d in placement.dimensions]
     for n, (d, factors) in enumerate(zip(placement.dimensions, placement.factors, strict=True)):
         unit = math.prod(sizes[:n])
+        if not d.torus and not any(int(factors.get(a, 1)) > 1 for a in placement.order if a != "(rest)"):
+            continue  # a switch that the mesh does not use joins nothing here
         for chip in range(math.prod(sizes)):
             place = chip // unit % d.size
             if place + 1 < d.size:

@@ -39,7 +39,7 @@ const rooftopScene = (() => {
     const wheel = (n) => `hsl(${(n * 137.5) % 360} 62% 52%)`;
     scene.nodes.forEach((_, n) => {
       const [x, y] = at(n);
-      const dot = svg("circle", { cx: x, cy: y, r: 9, fill: wheel(n), stroke: "currentColor", "stroke-width": 1.5 });
+      const dot = svg("circle", { cx: x, cy: y, r: scene.radius, fill: wheel(n), stroke: "currentColor", "stroke-width": 1.5 });
       const told = svg("title", {});
       told.textContent = `chip ${n}, group ${scene.groups[n] ?? 0}`;
       dot.append(told);
@@ -98,7 +98,7 @@ const rooftopScene = (() => {
     function show(number, part) {
       const hops = number > 0 ? scene.steps[number - 1] : [];
       while (moving.childElementCount > hops.length) moving.lastChild.remove();
-      while (moving.childElementCount < hops.length) moving.append(svg("circle", { r: 5, stroke: "currentColor", "stroke-width": 1 }));
+      while (moving.childElementCount < hops.length) moving.append(svg("circle", { r: scene.radius * 0.6, stroke: "currentColor", "stroke-width": 1 }));
       hops.forEach(([path, piece], n) => {
         const [x, y] = along(path, part);
         const dot = moving.children[n];

@@ -6,13 +6,13 @@ export function element(tag, attributes = {}, ...children) {
   return result;
 }
 
-const three = (v) => Number(v.toPrecision(3)).toLocaleString("en");
+const three = (v) => Number(v.toPrecision(3)).toLocaleString("en", { maximumSignificantDigits: 3 });
 function scaled(value, steps) {
-  const [size, unit] = steps.find(([s]) => Math.abs(value) >= s) ?? steps.at(-1);
-  return `${three(value / size)}${unit}`;
+  const [size, unit] = steps.find(([s]) => Math.abs(value) >= s);
+  return `${three(value / (size || 1))}${unit}`;
 }
 const none = (f) => (v, ...more) => (v === null || v === undefined ? "-" : f(v, ...more));
-export const count = none((v) => scaled(v, [[1e15, "P"], [1e12, "T"], [1e9, "B"], [1e6, "M"], [1e4, "k"], [1, ""], [0, ""]]));
+export const count = none((v) => scaled(v, [[1e15, "P"], [1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"], [0, ""]]));
 export const bytes = none((v) => scaled(v, [[1e15, " PB"], [1e12, " TB"], [1e9, " GB"], [1e6, " MB"], [1e3, " kB"], [0, " B"]]));
 const TIMES = [[86400, " d", 36 * 3600], [3600, " h", 5400], [60, " min", 90], [1, " s"], [1e-3, " ms"], [1e-6, " us"], [1e-9, " ns"]];
 export const seconds = none((v) => {
