@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -242,3 +248,29 @@ def test_requests_have_the_options_of_the_commands() -> None:
             "--requests",
             "--step-model",
         }
+
+
+def test_workers_start_under_python_m() -> None:
+    """A worker imports the main module of the server: it must not start a second command line."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "rooftop", "web", "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        try:
+            assert server.stdout is not None
+            assert f":{port}" in server.stdout.readline()
+            body = json.dumps(EXAMPLES["chip"]).encode()
+            question = urllib.request.Request(
+                f"http://127.0.0.1:{port}/api/chip", body, {"content-type": "application/json"}
+            )
+            for attempt in range(100):
+                try:
+                    with urllib.request.urlopen(question, timeout=30) as response:
+                        assert json.load(response)["answer"]["name"] == "v5e"
+                    break
+                except urllib.error.URLError as error:
+                    assert not isinstance(error, urllib.error.HTTPError), error.read()
+                    assert attempt < 99
+                    time.sleep(0.1)
+        finally:
+            server.terminate()

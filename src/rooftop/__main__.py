@@ -2,4 +2,5 @@
 
 from rooftop.cli import main
 
-main()
+if __name__ == "__main__":  # workers of `rooftop web` import the main module under another name
+    main()
