@@ -34,6 +34,7 @@ COMMANDS = {
     "profile": "Profile a function through JAX, and report as trace does.",
     "collective": "One collective on a slice: time, regime, bandwidth.",
     "check": "A training plan beside its program as a real compiler makes it.",
+    "export": "A training plan as another framework's configuration.",
     "jax": "The roofline of any JAX function, op by op.",
     "hlo": "What each op of a compiled program costs.",
     "web": "All of it as a page on this machine.",

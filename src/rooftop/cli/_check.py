@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from rooftop.cli._common import BYTES, COUNT, INTEGER, SECONDS, SIZES, emit, json_option, refuse_given
-from rooftop.cli._training import asked_of, choice_options, chosen, question_of
+from rooftop.cli._training import NOT_ASKED, asked_of, choice_options, chosen, question_of
 from rooftop.errors import InputError
 
 
@@ -76,7 +76,7 @@ def command(
         )
     if file is not None:
         refuse_given("--microbatches", *(f"--{name}" for name in choices), why="the plan says it")
-    question = question_of(**asked_of(None if file else what, where, {**options, **_NOT_ASKED}, file))
+    question = question_of(**asked_of(None if file else what, where, {**NOT_ASKED, **options}, file))
     if file is not None:
         plan = read_plan(file, question)
     else:
@@ -87,10 +87,3 @@ def command(
         return 0
     click.echo(f"rooftop: plan and program differ in {', '.join(result.differing)}", err=True)
     return 1
-
-
-#: What a question may also say, and no compiler is told.
-_NOT_ASKED: dict[str, Any] = {
-    "tokens": None, "max_batch": None, "price": None, "headroom": 0.0, "failures": None, "checkpoint_seconds": 30.0,
-    "checkpoint_every": None, "restart_seconds": 600.0, "checkpoint_bandwidth": None, "spares": None, "repair": 86400.0,
-}  # fmt: skip

@@ -194,6 +194,14 @@ def question_of(
     return Question(arch, slice_of(where), failures=rate, tokens=length, **options)
 
 
+#: What a question says where nobody asks otherwise.
+NOT_ASKED: dict[str, Any] = {
+    "tokens": None, "max_batch": None, "price": None, "headroom": 0.0, "failures": None, "checkpoint_seconds": 30.0,
+    "checkpoint_every": None, "restart_seconds": 600.0, "checkpoint_bandwidth": None, "spares": None, "repair": 86400.0,
+    "batch": None, "seq": None, "capacity_factor": None,
+}  # fmt: skip
+
+
 def asked_of(model: str | None, where: str | None, options: dict[str, Any], file: Path | None) -> dict[str, Any]:
     """What is asked: the command line first, then what the plan in the file was made for."""
     result = {"model": model, "where": where, **options}

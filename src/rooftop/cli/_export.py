@@ -1,0 +1,56 @@
+"""rooftop export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rooftop.cli._common import emit, json_option
+from rooftop.cli._training import NOT_ASKED, asked_of, question_of
+from rooftop.errors import InputError
+
+
+@click.command(
+    "export",
+    epilog="""\b
+Examples:
+  rooftop export plan.json --to maxtext
+  rooftop export plan.json --to megatron --out arguments.txt
+""",
+)
+@click.argument("file", metavar="PLAN", type=click.Path(path_type=Path))
+@click.option(
+    "--to", "framework", required=True,
+    type=click.Choice(("maxtext", "megatron", "torchtitan", "deepspeed", "nemo", "vllm", "sglang", "tensorrt-llm")),
+    help="The framework.",
+)  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="A file to write, instead of stdout.")
+@json_option
+def command(file: Path, framework: str, out: Path | None, as_json: bool) -> None:
+    """A plan of --save as another framework's configuration, in its own keys. What cannot be expressed is said on stderr."""
+    from rich.text import Text
+
+    from rooftop.lower import export
+    from rooftop.training import problem_of, read_plan
+
+    question = question_of(**asked_of(None, None, dict(NOT_ASKED), file))
+    made = export(problem_of(question), read_plan(file, question), framework)
+    if out is not None:
+        try:
+            with out.open("x", encoding="utf-8") as written:
+                written.write(made.text)
+        except OSError as error:
+            raise InputError(
+                f"--out: cannot write {out}: {error.strerror or error}; give a new file", field="out"
+            ) from None
+    for text in made.unsaid:
+        click.echo(f"rooftop: not expressed: {text}", err=True)
+    if out is None or as_json:
+        data = {
+            "framework": framework,
+            "settings": made.settings,
+            "text": made.text,
+            "not_expressed": list(made.unsaid),
+        }
+        emit(data, lambda: Text(made.text.rstrip("\n"), no_wrap=True), as_json)
