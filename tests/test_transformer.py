@@ -40,6 +40,10 @@ def test_parameters_equal_the_published_number(name):
     assert sum(counted.parts.values()) == counted.total
 
 
+def test_palm_has_the_parameters_of_its_paper_to_its_digits():
+    assert parameters(architecture("palm-540b")).total // 10**7 == 54035
+
+
 @pytest.mark.parametrize("name", models())
 def test_aliases_lead_to_the_model(name):
     for alias in architecture(name).aliases:
