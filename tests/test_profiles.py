@@ -635,14 +635,15 @@ def test_why_a_device_was_idle(tmp_path: Path) -> None:
         host("cudaLaunchKernel", 39.5, 0.25, correlation=3), host("cudaLaunchKernel", 41, 1, correlation=4),
     ]  # fmt: skip
     path = tmp_path / "t.json"
+    events += [kernel(1000, 10, 5), host("cudaLaunchKernel", 500, 1, correlation=5)]  # launched long before it began
     path.write_text(json.dumps({"traceEvents": events}))
     losses = {x.name: x.seconds * 1e6 for x in analyse(read(path)).losses if x.name.startswith("idle")}
     assert losses == {
         "idle: input": pytest.approx(10),
         "idle: the host waited for the device": pytest.approx(6),
-        "idle: the host launched too late": pytest.approx(28 - 16),
+        "idle: the host launched too late": pytest.approx(28 - 16 + 90),
         "idle: gaps between kernels": pytest.approx(2 + 5),
-        "idle: pauses that the profile does not explain": pytest.approx(335),
+        "idle: pauses that the profile does not explain": pytest.approx(335 + 500),
     }
 
 
@@ -714,6 +715,85 @@ def test_flash_attention_backward_counts_its_flops_once() -> None:
         recognise(Op(name, "kernel", caller="aten::_flash_attention_backward", inputs=inputs)).flops for name in kernels
     ]
     assert flops == [None, 2.5 * 4 * 2 * 4 * 128 * 128 * 64, None]
+
+
+def test_convolutions_count_each_element_of_the_output_once_for_each_tap() -> None:
+    def op(name: str, caller: str, shapes: list[tuple[int, ...]], values: list[str], category: str = "kernel") -> Op:
+        return Op(
+            name, category, caller=caller, inputs=tuple((s, "c10::BFloat16") for s in shapes), values=json.dumps(values)
+        )
+
+    image, kernel, out = (10, 3, 224, 224), (64, 3, 7, 7), (10, 64, 112, 112)
+    flops = 2 * 10 * 64 * 112 * 112 * 3 * 49  # the first layer of ResNet: 118 million products an image
+    assert flops / 2 / 10 == 118_013_952
+    forward = op(
+        "igemm_fwd_gtcx3", "aten::miopen_convolution", [image, kernel], ["", "", "", "[3, 3]", "[2, 2]", "[1, 1]", "1"]
+    )
+    known = recognise(forward)
+    assert (known.category, known.flops) == ("convolution", flops)
+    assert known.bytes == 2 * (10 * 3 * 224**2 + 64 * 3 * 49 + 10 * 64 * 112**2)
+    cudnn = op(
+        "cutlass__tensorop_s1688gemm",
+        "aten::cudnn_convolution",
+        [image, kernel],
+        ["", "", "[3, 3]", "[2, 2]", "[1, 1]"],
+    )
+    assert (recognise(cudnn).category, recognise(cudnn).flops) == ("convolution", flops)
+    assert recognise(op("batched_transpose_16x32_half", "aten::miopen_convolution", [image, kernel], [])).flops is None
+    assert (
+        recognise(op("igemm_fwd_gtcx3", "aten::miopen_convolution", [image, kernel], [])).flops is None
+    )  # no stride told
+
+    backward = ["", "", "", "[0]", "[2, 2]", "[3, 3]", "[1, 1]", "False", "[0, 0]", "1"]
+    for name in ("sm80_xmma_dgrad_implicit_gemm", "sm80_xmma_wgrad_implicit_gemm"):
+        assert recognise(op(name, "aten::convolution_backward", [out, image, kernel], backward)).flops == flops
+    on_cpu = op("aten::convolution_backward", "aten::convolution_backward", [out, image, kernel], backward, "cpu_op")
+    assert recognise(on_cpu).flops == 2 * flops
+    # a transposed one is the backward pass of a plain one: each element of its input meets all taps
+    other = op("dgrad", "aten::cudnn_convolution_transpose", [out, (64, 3, 7, 7)], [])
+    assert recognise(other).flops == flops
+    grouped = op("conv_depthwise2d_forward_kernel", "aten::_conv_depthwise2d", [(1, 8, 10, 10), (8, 1, 3, 3)],
+                 ["", "", "[3, 3]", "", "[1, 1]", "[1, 1]", "[1, 1]"])  # fmt: skip
+    assert recognise(grouped).flops == 2 * 8 * 100 * 9
+
+
+def test_wrappers_on_a_cpu_do_not_count_the_flops_of_what_they_call(tmp_path: Path) -> None:
+    shapes = {"Input Dims": [[64, 32], [32, 16]], "Input type": ["float", "float"]}
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"traceEvents": [
+        {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": start, "dur": length, "args": shapes}
+        for name, start, length in (("aten::matmul", 0, 10), ("aten::mm", 1, 8))
+    ]}))  # fmt: skip
+    assert analyse(read(path), "cpu").flops == 2 * 64 * 32 * 16
+
+
+def test_what_held_the_peak_of_memory_adds_up_to_it(tmp_path: Path) -> None:
+    def host(name: str, category: str, start: float, length: float) -> dict[str, Any]:
+        return {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": start, "dur": length}
+
+    def memory(time: float, address: int, change: int, total: int) -> dict[str, Any]:
+        args = {"Total Allocated": total, "Addr": address, "Bytes": change, "Device Id": 0, "Device Type": 1}
+        return {"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": time, "args": args}
+
+    kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 1, "dur": 5, "args": {"device": 0}}
+    events = [
+        kernel, host("nn.Module: Layer_0", "python_function", 0, 20), host("nn.Module: MLP_0", "python_function", 2, 10),
+        host("aten::mm", "cpu_op", 3, 2), host("aten::add", "cpu_op", 30, 5), memory(4, 1, 100, 1100),
+        memory(8, 2, 50, 1150), memory(15, 2, -50, 1100), memory(16, 3, 70, 1170), memory(31, 4, 40, 1210), memory(33, 4, -40, 1170),
+    ]  # fmt: skip
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    peak = analyse(read(path)).memory["device 0"]
+    assert (peak.peak, peak.during) == (1210, "aten::add")
+    assert [(h.name, h.bytes, h.buffers) for h in peak.held] == [
+        ("allocated before the profile", 1000, 0), ("Layer/MLP", 100, 1), ("Layer", 70, 1), ("aten::add", 40, 1),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_peak_of_memory_is_held_by_something(name: str) -> None:
+    for peak in report(name).memory.values():
+        assert sum(h.bytes for h in peak.held) == peak.peak
 
 
 # Against a plan

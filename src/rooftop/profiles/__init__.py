@@ -8,7 +8,7 @@ from rooftop.profiles._export import bound_of, write_parquet, write_perfetto
 from rooftop.profiles._hlo import HloArray, HloLine, global_shape, read_hlo_line, replica_members
 from rooftop.profiles._read import read
 from rooftop.profiles._recognise import recognise, short_name
-from rooftop.profiles._report import DeviceTime, Group, Loss, Memory, OpRow, Report, Step, Straggling
+from rooftop.profiles._report import DeviceTime, Group, Holder, Loss, Memory, OpRow, Report, Step, Straggling
 from rooftop.profiles._roof import Roof
 from rooftop.profiles._versus import Change, Versus, compare
 
@@ -20,6 +20,7 @@ __all__ = [
     "Group",
     "HloArray",
     "HloLine",
+    "Holder",
     "Loss",
     "Memory",
     "Op",

@@ -13,8 +13,8 @@ from typing import Any
 
 from rooftop._files import read_text
 from rooftop.errors import InputError
-from rooftop.profiles._recognise import COLLECTIVE, TRANSFER, WAIT
-from rooftop.profiles._report import OpRow, Report
+from rooftop.profiles._categories import COLLECTIVE, TRANSFER, WAIT
+from rooftop.profiles._report import Holder, OpRow, Report
 
 _MOST_BYTES = 10_000_000
 _IDLE, _OTHER, _NETWORK, _TRANSFERS = "idle", "other ops", "exposed communication", "host transfers"
@@ -50,7 +50,10 @@ class PlanRow:
 
 @dataclass(frozen=True, slots=True)
 class AgainstPlan:
-    """A step as planned and as measured. memory: bytes of a chip, planned and at the measured peak, where both are known."""
+    """A step as planned and as measured. memory: bytes of a chip, planned and at the measured peak, where both are known.
+
+    memory_parts: planned bytes by part. held: those of the measured peak by what allocated them.
+    """
 
     path: str
     steps: int
@@ -59,6 +62,8 @@ class AgainstPlan:
     measured: float
     rows: Sequence[PlanRow]
     memory: tuple[float, float] | None
+    memory_parts: Mapping[str, float]
+    held: Sequence[Holder]
     notes: tuple[str, ...]
 
 
@@ -87,16 +92,24 @@ def against(report: Report, path: str | Path) -> AgainstPlan:
         if planned.get(n) or measured.get(n)
     ]  # fmt: skip
     rows.sort(key=lambda r: (-abs(r.difference), r.name))
-    bytes = _number(plan.get("memory", {}).get("bytes")) if isinstance(plan.get("memory"), Mapping) else None
-    peak = max((m.peak for m in report.memory.values()), default=None)
+    memory = _mapping(plan.get("memory"))
+    bytes = _number(memory.get("bytes"))
+    sizes = _mapping(memory.get("parts"))
+    largest = max(report.memory.values(), key=lambda m: m.peak, default=None)
     chips = _number(plan.get("chips"))
     if chips is not None and chips != len(report.devices):
         notes.append(f"the plan has {chips:g} chips, the profile shows {len(report.devices)}")
     step = plan["step_seconds"]
     return AgainstPlan(
         str(path), count, float(step["expected"]), float(step["bound"]), report.window / count, rows,
-        (bytes, peak) if bytes is not None and peak is not None else None, tuple(notes),
+        (bytes, largest.peak) if bytes is not None and largest is not None else None,
+        {str(name): size for name, x in sizes.items() if (size := _number(x)) is not None},
+        largest.held if largest is not None else (), tuple(notes),
     )  # fmt: skip
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def part_of(op: OpRow) -> str:

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from rooftop.errors import NoAnswer
+from rooftop.profiles._categories import COLLECTIVE, MATRIX, TRANSFER, WAIT
 from rooftop.profiles._events import Device, Op, Trace
 from rooftop.profiles._gaps import gaps_of
 from rooftop.profiles._intervals import winners
-from rooftop.profiles._recognise import COLLECTIVE, TRANSFER, WAIT, Known, recognise
-from rooftop.profiles._report import MATRIX, DeviceTime, Group, Loss, Memory, OpRow, Report, Step, Straggling
+from rooftop.profiles._memory import memory_of
+from rooftop.profiles._recognise import Known, recognise
+from rooftop.profiles._report import DeviceTime, Group, Loss, OpRow, Report, Step, Straggling
 from rooftop.profiles._roof import Roof, collective_bound, roof_for
 from rooftop.profiles._scopes import part_and_layer
 
@@ -104,7 +104,7 @@ def analyse(traces: Sequence[Trace], on: str | None = None) -> Report:
         tuple(trace.path for trace in traces), traces[0].format, tuple(_device_time(s) for s in sums), facts.name, roof,
         window, _steps(traces[0]), rows, _grouped(rows, lambda r: r.part or f"({r.category})"),
         _grouped([r for r in layered if r.layer], lambda r: r.layer), _grouped(rows, lambda r: r.category), losses,
-        moving, exposed, _straggling(sums), _memory(traces), tuple(dict.fromkeys(notes)), _assumptions(rows, roof, sums),
+        moving, exposed, _straggling(sums), memory_of(traces), tuple(dict.fromkeys(notes)), _assumptions(rows, roof, sums),
     )  # fmt: skip
 
 
@@ -357,36 +357,6 @@ def _straggling(sums: Sequence[_DeviceSums]) -> Straggling | None:
     }
     slowest = min(waited, key=lambda r: waited[r]) if count else max(compute, key=lambda r: compute[r])
     return Straggling(count, {r: t / SECOND for r, t in waited.items()}, compute, slowest)
-
-
-_MOST_SAMPLES = 200
-
-
-def _memory(traces: Sequence[Trace]) -> dict[str, Memory]:
-    """Each allocator over time; long series are cut into equal pieces, of which each keeps its most."""
-    found = {}
-    for trace in traces:
-        for allocator, samples in trace.memory.items():
-            ordered = sorted(samples)
-            at, peak = max(ordered, key=lambda sample: sample[1])
-            first, span = ordered[0][0], max(1, ordered[-1][0] - ordered[0][0])
-            most: dict[int, tuple[int, int]] = {}
-            for sample in ordered:
-                piece = (sample[0] - first) * (_MOST_SAMPLES - 1) // span
-                if piece not in most or sample[1] > most[piece][1]:
-                    most[piece] = sample
-            name = allocator if trace.rank is None else f"rank {trace.rank}, {allocator}"
-            found[name] = Memory(
-                float(peak), at / SECOND, _running(trace, at), [(t / SECOND, float(used)) for t, used in most.values()]
-            )
-    return found
-
-
-def _running(trace: Trace, instant: int) -> str:
-    """The innermost op of the host at an instant: who allocated."""
-    running = np.flatnonzero((trace.start <= instant) & (trace.start + trace.duration > instant))
-    host = [i for i in running if trace.tracks[trace.track[i]].kind == "host"]
-    return trace.ops[trace.op[max(host, key=lambda i: int(trace.start[i]))]].name if host else ""
 
 
 def _assumptions(rows: Sequence[OpRow], roof: Roof | None, sums: Sequence[_DeviceSums]) -> tuple[str, ...]:

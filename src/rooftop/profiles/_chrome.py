@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rooftop.errors import MissingExtra
 from rooftop.profiles._clock import Clock
-from rooftop.profiles._events import Builder, Device, Op, Trace, Track, device_of, kind_of
+from rooftop.profiles._events import Allocation, Builder, Device, Op, Trace, Track, device_of, kind_of
 from rooftop.profiles._link import HostThreads, Launch
 from rooftop.profiles._source import blocks, expected, problem
 
@@ -51,11 +51,13 @@ def _decoders() -> tuple[Callable[[bytes], Any], Callable[[bytes], Any], type[Ex
             ("grid", Any, None), ("block", Any, None),
             ("dims", msgspec.Raw, msgspec.field(name="Input Dims", default=msgspec.Raw(b""))),
             ("types", msgspec.Raw, msgspec.field(name="Input type", default=msgspec.Raw(b""))),
+            ("values", msgspec.Raw, msgspec.field(name="Concrete Inputs", default=msgspec.Raw(b""))),
             ("collective", Any, msgspec.field(name="Collective name", default=None)),
             ("elements", Any, msgspec.field(name="In msg nelems", default=None)),
             ("out_elements", Any, msgspec.field(name="Out msg nelems", default=None)),
             ("dtype", Any, None), ("group", Any, msgspec.field(name="Group size", default=None)),
             ("bytes", Any, None), ("allocated", Any, msgspec.field(name="Total Allocated", default=None)),
+            ("address", Any, msgspec.field(name="Addr", default=None)), ("changed", Any, msgspec.field(name="Bytes", default=None)),
             ("device_id", Any, msgspec.field(name="Device Id", default=None)),
             ("device_type", Any, msgspec.field(name="Device Type", default=None)),
             ("hlo_category", Any, None), ("flops", Any, None), ("model_flops", Any, None),
@@ -210,7 +212,7 @@ def _read(path: Path) -> Trace:
     launches: list[Launch] = []
     processes: dict[Any, str] = {}
     threads: dict[tuple[Any, Any], str] = {}
-    memory: dict[str, list[tuple[int, int]]] = {}
+    memory: dict[str, list[Allocation]] = {}
     open_events: dict[tuple[Any, Any], list[Any]] = {}
     unnamed: list[tuple[Any, Any, Any, int, int, Any]] = []  # events whose kind depends on names that may come later
     streams: dict[tuple[Any, Any, Any], int] = {}
@@ -251,7 +253,11 @@ def _read(path: Path) -> Trace:
                 time, used, device = _number(e.ts), _integer(args.allocated), _integer(args.device_id)
                 if time is not None and used is not None and device is not None and args.device_type not in (0, "0"):
                     origin = time if origin is None else origin
-                    memory.setdefault(f"device {device}", []).append((round((time - origin) * 1e6), used))
+                    memory.setdefault(f"device {device}", []).append(
+                        Allocation(
+                            round((time - origin) * 1e6), used, _integer(args.address) or 0, _integer(args.changed) or 0
+                        )
+                    )
                 continue
             else:
                 continue
@@ -290,6 +296,7 @@ def _read(path: Path) -> Trace:
                     e.pid, e.tid, start, duration, name, cat,
                     known.external if known else None, known.correlation if known else None,
                     bytes(known.dims) if known else b"", bytes(known.types) if known else b"",
+                    bytes(known.values) if known and "conv" in name else b"",
                 )  # fmt: skip
             else:
                 if known is None or not (known.hlo_op or known.hlo_category):

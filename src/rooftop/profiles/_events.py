@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,8 @@ class Op:
 
     category: as the profiler has it (hlo_category, or Kineto's cat). flops, bytes: of one run on one device. scope: where in
     the model, from the outside in, divided by "/". inputs: recorded (shape, dtype) of the operands of the framework's op
-    `caller` that launched a kernel. group: members of a collective. text: the HLO, where there is one.
+    `caller` that launched a kernel. group: members of a collective. text: the HLO, where there is one. values: of a convolution,
+    its recorded operands that are no arrays, as JSON.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Op:
     group: int | None = None
     text: str = ""
     recomputed: bool = False
+    values: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +64,21 @@ class Device:
     memory_bytes: float | None = None
 
 
+class Allocation(NamedTuple):
+    """An allocator after it gave or took memory. change: bytes of the buffer, negative where it was freed. by: who, if known."""
+
+    time: int
+    used: int
+    address: int
+    change: int
+    by: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """A profile of one process. Event i ran op `ops[op[i]]` on `tracks[track[i]]` from start[i], for duration[i] (ps).
 
-    launched: when the host began to launch a device event, -1 where that is not known. memory: (ps, bytes
-    allocated) by allocator.
+    launched: when the host began to launch a device event, -1 where that is not known. memory: by allocator.
     """
 
     path: str
@@ -82,7 +93,7 @@ class Trace:
     devices: Mapping[int, Device] = field(default_factory=dict)
     rank: int | None = None
     world: int | None = None
-    memory: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    memory: Mapping[str, Sequence[Allocation]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def events(self, *kinds: str, device: int | None = None) -> Ints:
@@ -143,7 +154,7 @@ class Builder:
         first = int(start.min()) if len(start) else 0
         launched = np.where(launched >= 0, launched - first, -1)
         memory = {
-            allocator: [(time - first, used) for time, used in samples]
+            allocator: [a._replace(time=a.time - first) for a in samples]
             for allocator, samples in rest.pop("memory", {}).items()
         }
         return Trace(

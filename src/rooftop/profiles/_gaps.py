@@ -49,12 +49,15 @@ def gaps_of(trace: Trace, device: int, segments: list[Segment], first: int, last
             reasons["idle: input"] += loading
             reasons["idle: the host waited for the device"] += waiting
             reasons["idle: the host launched too late"] += late - start - loading - waiting
-            reasons["idle: gaps between kernels"] += end - late
-        elif end - start > _LONG:
-            reasons["idle: pauses that the profile does not explain"] += end - start
+            reasons[_between(end - late)] += end - late
         else:
-            reasons["idle: gaps between kernels"] += end - start
+            reasons[_between(end - start)] += end - start
     return {name: time for name, time in reasons.items() if time}
+
+
+def _between(pause: int) -> str:
+    """What to call a time before a kernel that the host had launched already, or of whose launch nothing is known."""
+    return "idle: pauses that the profile does not explain" if pause > _LONG else "idle: gaps between kernels"
 
 
 def _times(trace: Trace, host: Ints, wanted: list[bool]) -> list[tuple[int, int]]:

@@ -194,12 +194,24 @@ def _flops(i: Any, operands: list[Any]) -> float:
     if i.opcode == "dot" and operands:
         contracted = math.prod(operands[0].dimensions[d] for d in i.dot.lhs if 0 <= d < len(operands[0].dimensions))
         return float(2 * math.prod(i.shape.dimensions) * contracted)
-    if i.opcode == "convolution" and len(operands) > 1:
-        kernel = operands[1].dimensions
-        channel = i.convolution.kernel_input
-        inner = kernel[channel] if 0 <= channel < len(kernel) else 1
-        return float(2 * math.prod(i.shape.dimensions) * inner * math.prod(max(1, d.size) for d in i.window.dimensions))
+    if len(operands) > 1:
+        result = i.shape.tuple_shapes[0] if i.shape.tuple_shapes else i.shape
+        if i.opcode == "convolution" or i.custom_call_target.startswith("__cudnn$convForward"):
+            return _convolution(i, result, operands[1])
+        if i.custom_call_target.startswith(
+            "__cudnn$convBackwardInput"
+        ):  # of the gradient of the output with the kernel
+            return _convolution(i, operands[0], operands[1])
+        if i.custom_call_target.startswith("__cudnn$convBackwardFilter"):
+            return _convolution(i, operands[1], result)
     return 0.0
+
+
+def _convolution(i: Any, output: Any, kernel: Any) -> float:
+    """Each element of the output is a product over the kernel's window and input channels, whichever of the three is sought."""
+    channel = i.convolution.kernel_input
+    inner = kernel.dimensions[channel] if 0 <= channel < len(kernel.dimensions) else 1
+    return float(2 * math.prod(output.dimensions) * inner * math.prod(max(1, d.size) for d in i.window.dimensions))
 
 
 def _bytes(shape: Any) -> float:

@@ -43,6 +43,7 @@ class _Context:
     caller: str = ""
     dims: bytes = b""
     types: bytes = b""
+    values: bytes = b""
     scope: str = ""
     recomputed: bool = False
 
@@ -51,15 +52,15 @@ class HostThreads:
     """Host events by thread, kept in rows until all are read."""
 
     def __init__(self) -> None:
-        self._names: dict[tuple[str, str, bytes, bytes], int] = {}
+        self._names: dict[tuple[str, str, bytes, bytes, bytes], int] = {}
         self._rows: dict[tuple[Any, Any], list[tuple[int, int, int, Any, Any]]] = {}
 
     def add(
         self, pid: Any, tid: Any, start: int, duration: int, name: str, cat: str,
-        external: Any = None, correlation: Any = None, dims: bytes = b"", types: bytes = b"",
+        external: Any = None, correlation: Any = None, dims: bytes = b"", types: bytes = b"", values: bytes = b"",
     ) -> None:  # fmt: skip
         """One event of a host thread."""
-        key = (name, cat, dims, types)
+        key = (name, cat, dims, types, values)
         number = self._names.setdefault(key, len(self._names))
         self._rows.setdefault((pid, tid), []).append((start, -duration, number, external, correlation))
 
@@ -71,12 +72,16 @@ class HostThreads:
         called: dict[Any, tuple[int, tuple[int, ...]]] = {}  # correlation -> when, and the names around the call
         within: dict[Any, tuple[int, tuple[int, ...]]] = {}  # external id -> the same of the op of the framework
         host_ops = [
-            builder.op(Op(name, cat, caller=name, inputs=_inputs(dims, types)) if cat == "cpu_op" else Op(name, cat))
-            for name, cat, dims, types in names
+            builder.op(
+                Op(name, cat, caller=name, inputs=_inputs(dims, types), values=_values(values))
+                if cat == "cpu_op"
+                else Op(name, cat)
+            )
+            for name, cat, dims, types, values in names
         ]
         on_host = not launches  # a run without an accelerator: the ops of the framework are the work
-        runtime = [cat in _RUNTIME for _, cat, _, _ in names]
-        work = [cat == "cpu_op" for _, cat, _, _ in names]
+        runtime = [cat in _RUNTIME for _, cat, *_ in names]
+        work = [cat == "cpu_op" for _, cat, *_ in names]
         for (pid, tid), rows in self._rows.items():
             rows.sort(key=_START)
             thread = threads.get((pid, tid), f"thread {tid}")
@@ -115,25 +120,30 @@ class HostThreads:
                 number = memo[key] = builder.op(Op(
                     x.name, x.cat, bytes=x.bytes, scope=context.scope, caller=context.caller,
                     inputs=_inputs(context.dims, context.types), group=x.group, text=x.collective,
-                    recomputed=context.recomputed,
+                    recomputed=context.recomputed, values=_values(context.values),
                 ))  # fmt: skip
             builder.relabel(x.event, number, start)
 
 
-def _context(around: tuple[int, ...], names: list[tuple[str, str, bytes, bytes]]) -> _Context:
+def _context(around: tuple[int, ...], names: list[tuple[str, str, bytes, bytes, bytes]]) -> _Context:
     """From the innermost op outwards. The caller is the innermost op that recorded shapes, or else the innermost op."""
     found = _Context()
     modules: list[str] = []
     for number in reversed(around):
-        name, cat, dims, types = names[number]
+        name, cat, dims, types, values = names[number]
         if cat == "cpu_op" or name.startswith(_COLLECTIVE):
             if not found.caller or (not found.dims and len(dims) > 4):
                 found.caller, found.dims, found.types = name, dims if len(dims) > 4 else b"", types
+                found.values = values
             found.recomputed |= "CheckpointFunctionBackward" in name
         elif cat == "module" or (cat == "user_annotation" and not name.startswith(_NUMBERED)):
             modules.append(name)
     found.scope = "/".join(reversed(modules))
     return found
+
+
+def _values(values: bytes) -> str:
+    return values.decode(errors="replace") if len(values) < 4000 else ""
 
 
 def _inputs(dims: bytes, types: bytes) -> tuple[tuple[tuple[int, ...], str], ...]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rooftop.profiles._categories import MATRIX
 from rooftop.profiles._roof import Roof
-
-#: Categories whose FLOPs run on the matrix unit, and make the MFU.
-MATRIX = ("matmul", "attention", "convolution")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +108,26 @@ class Straggling:
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """Bytes that were allocated in one part of the model, in so many buffers (0: not known)."""
+
+    name: str
+    bytes: float
+    buffers: int
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
-    """What an allocator had handed out over time: the peak in bytes, when (seconds), what ran, and (seconds, most bytes) since."""
+    """What an allocator had handed out over time: the peak in bytes, when (seconds), what ran, and (seconds, most bytes) since.
+
+    held: the bytes of the peak by what allocated them, largest first; they add up to it.
+    """
 
     peak: float
     at: float
     during: str
     series: Sequence[tuple[float, float]]
+    held: Sequence[Holder] = ()
 
 
 @dataclass(frozen=True, slots=True)

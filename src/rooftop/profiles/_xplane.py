@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rooftop.profiles._clock import Clock
-from rooftop.profiles._events import Builder, Device, Op, Trace, Track, device_of, kind_of
+from rooftop.profiles._events import Allocation, Builder, Device, Op, Trace, Track, device_of, kind_of
 from rooftop.profiles._hlo import Instruction, instructions, replica_group
 from rooftop.profiles._proto import broken, message
 from rooftop.profiles._source import blocks, expected, problem
@@ -31,7 +31,7 @@ def read_xplane(path: Path) -> Trace:
     if not any(plane.name for plane in space.planes):
         raise problem(path, f"is not an XSpace; {expected()}")
     builder = Builder()
-    memory: dict[str, list[tuple[int, int]]] = {}
+    memory: dict[str, list[Allocation]] = {}
     devices: dict[int, Device] = {}
     programs = _programs(space)
     # XLA's CPU backend runs ops on threads of the host; on other platforms these threads only launch them
@@ -71,7 +71,7 @@ def _read_plane(
     programs: dict[tuple[str, str], Instruction],
     on_host: bool,
     origin: int,
-    memory: dict[str, list[tuple[int, int]]],
+    memory: dict[str, list[Allocation]],
 ) -> None:
     stats = _Stats(plane)
     device = device_of(plane.name)
@@ -88,7 +88,9 @@ def _read_plane(
             own = stats(event.stats)
             if "bytes_allocated" in own and "allocator_name" in own:
                 when = (line.timestamp_ns - origin) * 1000 + event.offset_ps
-                memory.setdefault(str(own["allocator_name"]), []).append((when, int(own["bytes_allocated"])))
+                memory.setdefault(str(own["allocator_name"]), []).append(
+                    _allocation(when, own, metadata.get(event.metadata_id))
+                )
             here = "device" if on_host and kind == "host" and "hlo_op" in own else kind
             key = (
                 event.metadata_id, own.get("hlo_op"), own.get("hlo_module"), own.get("name"), own.get("annotation"),
@@ -107,6 +109,15 @@ def _read_plane(
                     chips = int(own["device_offset_ps"]), int(own.get("device_duration_ps", duration))
                 start, duration = clock.place(kind, start, duration, chips)
             builder.add(tracks[here], number, start, duration)
+
+
+def _allocation(when: int, own: dict[str, Any], known: Any) -> Allocation:
+    """MemoryAllocation and MemoryDeallocation of the allocators of XLA and TensorFlow."""
+    size = int(own.get("allocation_bytes", 0))
+    freed = known is not None and "dealloc" in known.name.lower()
+    return Allocation(
+        when, int(own["bytes_allocated"]), int(own.get("addr", 0)), -size if freed else size, str(own.get("tf_op", ""))
+    )
 
 
 def _clock(plane: Any, stats: _Stats, origin: int) -> Clock | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rooftop.profiles import AgainstPlan, Change, Group, Memory, OpRow, Report, Versus, short_name
+from rooftop.profiles import AgainstPlan, Change, Group, Holder, Memory, OpRow, Report, Versus, short_name
 from rooftop.units import format_bandwidth, format_bytes, format_flops, format_flops_rate, format_seconds
 from rooftop.views._terminal import bar, group, heading, lines, table
 
@@ -71,6 +71,7 @@ def _memory_json(m: Memory) -> dict[str, Any]:
     return {
         "peak_bytes": m.peak, "peak_at_seconds": m.at, "during": m.during,
         "series": [{"seconds": t, "bytes": used} for t, used in m.series],
+        "held": [{"name": h.name, "bytes": h.bytes, "buffers": h.buffers or None} for h in m.held],
     }  # fmt: skip
 
 
@@ -89,6 +90,9 @@ def trace_text(r: Report, top: int = 15) -> RenderableType:
     if r.layers:
         parts.append(_groups("by layer", sorted(r.layers, key=lambda g: int(g.name)), r.window, top))
     parts += [_groups("by kind of work", r.categories, r.window, top), _ops(r, top)]
+    held = _held(r, top)
+    if held is not None:
+        parts.append(held)
     collectives = [op for op in r.ops if op.category == "collective"]
     if collectives:
         parts.append(_communication(collectives, top))
@@ -138,10 +142,38 @@ def _summary(r: Report) -> list[tuple[str, str]]:
                 f"{format_seconds(r.communication)}: {format_seconds(r.exposed)} exposed, {format_seconds(hidden)} overlapped",
             )
         )
-    for name, m in r.memory.items():
-        during = f" in {short_name(m.during)}" if m.during else ""
-        rows.append(("memory", f"{name}: peak {format_bytes(m.peak)} allocated, at {format_seconds(m.at)}{during}"))
+    rows += _peaks(r)
     return rows
+
+
+def _peaks(r: Report) -> list[tuple[str, str]]:
+    """The allocator with the highest peak, and what the others come to."""
+    if not r.memory:
+        return []
+    (name, m), *others = sorted(r.memory.items(), key=lambda x: -x[1].peak)
+    during = f" in {short_name(m.during)}" if m.during else ""
+    rows = [("memory", f"{name}: peak {format_bytes(m.peak)} allocated, at {format_seconds(m.at)}{during}")]
+    if others:
+        least, most = format_bytes(others[-1][1].peak), format_bytes(others[0][1].peak)
+        rows.append(("", f"{len(others)} more allocators: {most if least == most else f'{least} to {most}'}"))
+    return rows
+
+
+def _held(r: Report, top: int) -> RenderableType | None:
+    """What held the memory of the highest peak."""
+    if not r.memory:
+        return None
+    name, m = max(r.memory.items(), key=lambda x: x[1].peak)
+    return _holders(f"what held the peak of {name}", m.held, m.peak, top) if m.held else None
+
+
+def _holders(title: str, held: Sequence[Holder], peak: float, top: int) -> RenderableType:
+    rows = [
+        (h.name[-60:], f"{h.buffers:,}" if h.buffers else "-", format_bytes(h.bytes), f"{h.bytes / peak:.1%}")
+        for h in held[:top]
+    ]
+    more = f"and {len(held) - top} more; --json has all" if len(held) > top else None
+    return table(title, ("allocated in", ">buffers", ">bytes", ">share"), rows, caption=more)
 
 
 def _losses(r: Report) -> RenderableType:
@@ -268,7 +300,10 @@ def plan_json(p: AgainstPlan) -> dict[str, Any]:
             {"name": r.name, "planned_seconds": r.planned, "measured_seconds": r.measured, "added_seconds": r.difference, "cause": r.cause}
             for r in p.rows
         ],
-        "memory_bytes": None if p.memory is None else {"planned": p.memory[0], "measured": p.memory[1]},
+        "memory_bytes": None if p.memory is None else {
+            "planned": p.memory[0], "measured": p.memory[1], "planned_parts": dict(p.memory_parts),
+            "held": [{"name": h.name, "bytes": h.bytes} for h in p.held],
+        },
         "notes": list(p.notes),
     }  # fmt: skip
 
@@ -288,6 +323,13 @@ def plan_text(p: AgainstPlan) -> RenderableType:
         parts.append(
             lines("Memory", [f"planned {format_bytes(p.memory[0])}, measured peak {format_bytes(p.memory[1])}"])
         )
+        planned = sorted(p.memory_parts.items(), key=lambda x: -x[1])
+        if planned:
+            parts.append(
+                table("planned", ("", ">bytes"), [(name, format_bytes(size)) for name, size in planned if size])
+            )
+        if p.held:
+            parts.append(_holders("measured, by what allocated it", p.held, p.memory[1], 8))
     if p.notes:
         parts.append(lines("Notes of the comparison", p.notes))
     return group(*parts)
