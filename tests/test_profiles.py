@@ -850,6 +850,15 @@ def test_a_real_plan_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     )
     (tmp_path / "plan.json").write_text(capsys.readouterr().out)
     p = against(report("torch-h100-qwen1.5-0.5b.json.gz"), tmp_path / "plan.json")
+    saved = str(tmp_path / "saved.json")
+    words = ["step", "llama-3-8b", "--on", "v5e:4x4", "--mesh", "fsdp=16", "--batch", "1M", "--remat", "full"]
+    assert run([*words, "--save", saved]) == 0
+    capsys.readouterr()
+    name = str(TRACES / "torch-h100-qwen1.5-0.5b.json.gz")
+    assert run(["trace", name, "--on", "h100", "--plan", saved, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["against_plan"]
+    assert told["step_seconds"]["expected"] == pytest.approx(p.planned)
+    assert told["memory_bytes"]["planned"] == pytest.approx(sum(told["memory_bytes"]["planned_parts"].values()))
     assert {"mlp", "attention", "norm", "exposed communication"} <= {r.name for r in p.rows}
     assert any("16 chips" in note for note in p.notes)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from rooftop.cli._common import emit, json_option
-from rooftop.cli._training import NOT_ASKED, asked_of, question_of
+from rooftop.cli._training import question_of_file
 from rooftop.errors import InputError
 
 
@@ -34,7 +34,7 @@ def command(file: Path, framework: str, out: Path | None, as_json: bool) -> None
     from rooftop.lower import export
     from rooftop.training import problem_of, read_plan
 
-    question = question_of(**asked_of(None, None, dict(NOT_ASKED), file))
+    question = question_of_file(file)
     made = export(problem_of(question), read_plan(file, question), framework)
     if out is not None:
         try:

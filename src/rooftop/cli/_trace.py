@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import click
 
 from rooftop.cli._common import emit, json_option
@@ -33,7 +36,7 @@ Examples:
     "plan_file",
     type=click.Path(),
     metavar="FILE",
-    help="A plan (rooftop plan --json): predicted beside measured.",
+    help="A plan (of rooftop plan --save or --json): predicted beside measured.",
 )
 @click.option(
     "--parquet", type=click.Path(dir_okay=False), metavar="FILE", help="Also write the ops as a Parquet table."
@@ -79,11 +82,30 @@ def command(
         emit(versus_json(change), lambda: versus_text(change, top), as_json)
         return
     if plan_file is not None:
-        planned = against(report, plan_file)
+        planned = against(report, plan_file, _predicted(Path(plan_file)))
         data = {**trace_json(report), "against_plan": plan_json(planned)}
         emit(data, lambda: group(plan_text(planned), trace_text(report, top)), as_json)
         return
     emit(trace_json(report), lambda: trace_text(report, top), as_json, lambda: trace_figures(report, traces))
+
+
+def _predicted(path: Path) -> dict[str, Any] | None:
+    """The numbers of a plan of --save, which holds none; None for other files."""
+    import json
+
+    from rooftop.cli._training import question_of_file
+    from rooftop.training import load, read_plan, step_of
+    from rooftop.views._plan import estimate_json
+
+    try:
+        held = load(path)
+    except InputError:
+        return None
+    if "step_seconds" in held:
+        return None
+    question = question_of_file(path)
+    found: dict[str, Any] = json.loads(json.dumps(estimate_json(step_of(question, read_plan(path, question)).best)))
+    return found
 
 
 def _keep_inputs(inputs: tuple[str, ...], outputs: dict[str, str | None]) -> None:

@@ -221,6 +221,18 @@ def asked_of(model: str | None, where: str | None, options: dict[str, Any], file
     return result
 
 
+def question_of_file(file: Path) -> Any:
+    """What a saved plan was made for, whatever the command line says."""
+    from rooftop.training import load, made_for
+
+    facts = made_for(load(file), str(file))
+    for name in ("model", "slice"):
+        if name not in facts:
+            raise InputError(f"{file} does not say its {name}; save the plan again with --save", field=name)
+    where = facts.pop("slice")
+    return question_of(where=where, **{**NOT_ASKED, **facts})
+
+
 def asked_for(model: str, where: str, answer: Any, options: dict[str, Any]) -> dict[str, Any]:
     """What a saved plan was made for: the user's words where they still name the slice of the answer."""
     from rooftop.hardware import slice_of

@@ -67,9 +67,12 @@ class AgainstPlan:
     notes: tuple[str, ...]
 
 
-def against(report: Report, path: str | Path) -> AgainstPlan:
-    """The report beside the plan in a file, as `rooftop plan --json` prints it. Raises InputError for files without one."""
-    plan = _read(Path(path))
+def against(report: Report, path: str | Path, plan: Mapping[str, Any] | None = None) -> AgainstPlan:
+    """The report beside a plan with its numbers, as `rooftop plan --json` prints it: `plan`, or what the file `path` holds.
+
+    Raises InputError for what is none.
+    """
+    plan = _checked(plan if plan is not None else _read(Path(path)), path)
     planned, hidden = _planned(plan, path)
     count = len(report.steps.seconds) if report.steps is not None else 1
     notes = (
@@ -127,16 +130,19 @@ def part_of(op: OpRow) -> str:
     return _OTHER
 
 
-def _read(path: Path) -> dict[str, Any]:
-    problem = f"{path} holds no plan; save one with rooftop plan --json"
+def _read(path: Path) -> Any:
     try:
-        data = json.loads(read_text(path, _MOST_BYTES))
+        return json.loads(read_text(path, _MOST_BYTES))
     except OSError as error:
         raise InputError(
             f"cannot read {path}: {error.strerror or error}; give the JSON of a plan", field="plan"
         ) from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: {str(error)[:120]}", field="plan") from None
+
+
+def _checked(data: Any, path: str | Path) -> dict[str, Any]:
+    problem = f"{path} holds no plan; save one with rooftop plan --save or --json"
     if isinstance(data, dict) and isinstance(data.get("best"), dict):
         data = data["best"]
     step = data.get("step_seconds") if isinstance(data, dict) else None

@@ -83,7 +83,7 @@ def analyse(traces: Sequence[Trace], on: str | None = None) -> Report:
     window = sum(s.window for s in sums) / len(sums) / SECOND
     layered = _rows(sums, roof, xla=traces[0].format in ("XLA profiler", "Chrome trace"))
     rows = _merged(layered)
-    losses = _losses(rows, sums, window)
+    losses = _losses(rows, sums, window, roof is not None)
     notes = [n for trace in traces for n in trace.notes]
     if roof is None:
         who = f"the device ({facts.name})" if facts.name else "the device"
@@ -258,7 +258,7 @@ def _grouped(rows: Iterable[OpRow], key: Callable[[OpRow], str]) -> list[Group]:
     return sorted(groups, key=lambda g: (-g.wall, g.name))
 
 
-def _losses(rows: Sequence[OpRow], sums: Sequence[_DeviceSums], window: float) -> list[Loss]:
+def _losses(rows: Sequence[OpRow], sums: Sequence[_DeviceSums], window: float, rooflines: bool) -> list[Loss]:
     """The window of a device, to the last picosecond: each op's wall time is split by its roofline, the rest was idle."""
     shares: dict[str, float] = defaultdict(float)
     for row in rows:
@@ -284,7 +284,12 @@ def _losses(rows: Sequence[OpRow], sums: Sequence[_DeviceSums], window: float) -
     names = [n for n in order if shares.get(n)] + sorted(
         (n for n in shares if n not in order and shares[n]), key=lambda n: -shares[n]
     )
-    return [Loss(n, shares[n], shares[n] / window, _ADVICE.get(n, "")) for n in names]
+    advice = (
+        _ADVICE
+        if rooflines
+        else {**_ADVICE, NO_ROOFLINE: "name the chip with --on: without one there are no rooflines"}
+    )
+    return [Loss(n, shares[n], shares[n] / window, advice.get(n, "")) for n in names]
 
 
 def _device_time(s: _DeviceSums) -> DeviceTime:
