@@ -1,17 +1,25 @@
 """Co-design: how answers move with model, plan, workload and hardware; what limits; what would be needed."""
 
 from rooftop.codesign._answers import answer, planned, trained
+from rooftop.codesign._attention import with_attention
+from rooftop.codesign._budget import BUDGETS
+from rooftop.codesign._compare import Alternative, Comparison, Overtakes, compare, crossings
 from rooftop.codesign._engine import ENGINES, Engine
 from rooftop.codesign._models import model_numbers, with_number
 from rooftop.codesign._scenario import ASKS, Scenario, canonical, changed, current, parameters, reader, resolved
 from rooftop.codesign._sweep import Swept, binding, sweep
 from rooftop.codesign._table import write_table
 from rooftop.codesign._values import Value, Vary, parse_vary
+from rooftop.codesign._ways import way, ways
 
 __all__ = [
     "ASKS",
+    "BUDGETS",
     "ENGINES",
+    "Alternative",
+    "Comparison",
     "Engine",
+    "Overtakes",
     "Scenario",
     "Swept",
     "Value",
@@ -20,6 +28,8 @@ __all__ = [
     "binding",
     "canonical",
     "changed",
+    "compare",
+    "crossings",
     "current",
     "model_numbers",
     "parameters",
@@ -29,6 +39,9 @@ __all__ = [
     "resolved",
     "sweep",
     "trained",
+    "way",
+    "ways",
+    "with_attention",
     "with_number",
     "write_table",
 ]
