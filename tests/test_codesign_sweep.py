@@ -71,6 +71,16 @@ def test_arrays_are_the_plan_at_each_point() -> None:
     assert len({row["bottleneck"] for row in found.rows()}) > 1
 
 
+def test_workers_share_the_grid_of_one_plan() -> None:
+    varies = [
+        Vary(("batch",), (Value(1e6), Value(1.0))),
+        Vary(("chip.flops",), tuple(Value(1 + i / 8, True) for i in range(9))),
+    ]
+    here, there = (sweep(STEP, varies, engine=e) for e in (Engine(), Engine(workers=4)))
+    assert list(there.rows()) == list(here.rows())
+    assert len(here) == there.answered == 9 + 1  # a batch of one token has no answer
+
+
 def test_what_binds_is_the_resource_whose_bound_is_largest() -> None:
     found = sweep(STEP, [Vary(("network.nvlink.bandwidth",), (Value(1e-3, True), Value(1e3, True)))])
     assert found.columns["bottleneck"].tolist()[0] == "network tensor"

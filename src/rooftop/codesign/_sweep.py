@@ -87,18 +87,21 @@ def sweep(
             field="vary",
         )
     points, duplicates = _points(scenario, outer)
-    tables: list[Columns] = []
     answered = reused = 0
+    engine = engine or Engine()
     if by_arrays:
-        for i, point in enumerate(points):
-            table, same = _by_arrays(scenario, point, inner)
-            tables.append(table)
-            duplicates += same
-            answered += len(next(iter(table.values())))
-            progress((i + 1) / len(points))
+        pieces = 1 if not inner else -(-engine.workers // len(points))
+        tasks = [_Grid(scenario, p, tuple(inner), k, pieces) for p in points for k in range(pieces)]
+        done: dict[int, tuple[Columns, int]] = {}
+        for i, result in engine.run(_by_arrays, tasks):
+            done[i] = result
+            progress(len(done) / len(tasks))
+        tables = [done[i][0] for i in range(len(tasks)) if done[i][0]]
+        duplicates += sum(same for _, same in done.values())
+        answered = sum(len(next(iter(table.values()))) for table in tables)
         columns = _joined(tables)
     else:
-        rows, reused = _answered(scenario, points, out, engine or Engine(), progress)
+        rows, reused = _answered(scenario, points, out, engine, progress)
         answered = len(points) - reused
         keys = dict.fromkeys(key for row in rows for key in row)
         columns = {n: column([p[n] for p in points]) for n in names} | {
@@ -148,12 +151,26 @@ def _resolved(scenario: Scenario, values: Sequence[tuple[str, Value]]) -> Point:
     return {name: resolved(base, name, value) for name, value in values}
 
 
-def _by_arrays(scenario: Scenario, point: Point, inner: Sequence[Vary]) -> tuple[Columns, int]:
-    """One plan at every combination of the numbers that leave it what it is. The plan is that of the numbers as they are."""
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """One plan on a part of the grid of numbers that leave it what it is: the `piece`th of so many."""
+
+    scenario: Scenario
+    point: Point
+    inner: tuple[Vary, ...]
+    piece: int
+    pieces: int
+
+
+def _by_arrays(task: _Grid) -> tuple[Columns, int]:
+    """The rows of a part of a grid, and how many combinations say the same as others. The plan is that of the numbers as they are."""
+    scenario, point, inner = task.scenario, task.point, task.inner
     try:
         here = changed(scenario, point)
         plan = planned(here)
     except RooftopError as error:
+        if task.piece:
+            return {}, 0
         missing = {n: column([None]) for vary in inner for n in vary.names}
         return {**{n: column([v]) for n, v in point.items()}, **missing, "error": column([error.message])}, 0
     axes: list[list[tuple[Any, ...]]] = []
@@ -163,9 +180,10 @@ def _by_arrays(scenario: Scenario, point: Point, inner: Sequence[Vary]) -> tuple
         axes.append(list(dict.fromkeys(each)))
         same *= len(each)
     count = math.prod(len(a) for a in axes)
+    first, last = (count * (task.piece + k) // task.pieces for k in (0, 1))
     tables: list[Columns] = []
-    for start in range(0, count, _BLOCK):
-        index = np.arange(start, min(start + _BLOCK, count))
+    for start in range(first, last, _BLOCK):
+        index = np.arange(start, min(start + _BLOCK, last))
         values = _grid(inner, axes, index)
         row = trained(changed(here, values), plan)
         wide = {
@@ -173,7 +191,7 @@ def _by_arrays(scenario: Scenario, point: Point, inner: Sequence[Vary]) -> tuple
         }
         fixed = {n: np.full(index.shape, v, dtype=object if isinstance(v, str) else None) for n, v in point.items()}
         tables.append({**fixed, **values, **wide})
-    return _joined(tables), same - count
+    return (_joined(tables) if tables else {}), 0 if task.piece else same - count
 
 
 def _grid(varies: Sequence[Vary], axes: Sequence[Sequence[tuple[Any, ...]]], index: NDArray[Any]) -> dict[str, Any]:
