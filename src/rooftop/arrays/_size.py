@@ -78,7 +78,7 @@ class Size:
         above = part((n, p) for n, p in every if p > 0)
         below = part((n, -p) for n, p in every if p < 0)
         if self.coefficient != 1 or not above:
-            above.insert(0, f"{self.coefficient:g}")
+            above.insert(0, f"{float(self.coefficient):g}")
         text = "·".join(above)
         if below:
             text += "/" + (below[0] if len(below) == 1 else "(" + "·".join(below) + ")")

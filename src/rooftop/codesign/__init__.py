@@ -4,6 +4,7 @@ from rooftop.codesign._answers import answer, planned, trained
 from rooftop.codesign._attention import with_attention
 from rooftop.codesign._budget import BUDGETS
 from rooftop.codesign._compare import Alternative, Comparison, Overtakes, compare, crossings
+from rooftop.codesign._derivatives import MEASURES, WORKLOAD, elasticities, hardware_numbers
 from rooftop.codesign._engine import ENGINES, Engine
 from rooftop.codesign._models import model_numbers, with_number
 from rooftop.codesign._scenario import ASKS, Scenario, canonical, changed, current, parameters, reader, resolved
@@ -11,19 +12,27 @@ from rooftop.codesign._sweep import Swept, binding, sweep
 from rooftop.codesign._table import write_table
 from rooftop.codesign._values import Value, Vary, parse_vary
 from rooftop.codesign._ways import way, ways
+from rooftop.codesign._whatif import FIXED, Move, Sensitivity, Whatif, whatif
 
 __all__ = [
     "ASKS",
     "BUDGETS",
     "ENGINES",
+    "FIXED",
+    "MEASURES",
+    "WORKLOAD",
     "Alternative",
     "Comparison",
     "Engine",
+    "Engine",
+    "Move",
     "Overtakes",
     "Scenario",
+    "Sensitivity",
     "Swept",
     "Value",
     "Vary",
+    "Whatif",
     "answer",
     "binding",
     "canonical",
@@ -31,6 +40,8 @@ __all__ = [
     "compare",
     "crossings",
     "current",
+    "elasticities",
+    "hardware_numbers",
     "model_numbers",
     "parameters",
     "parse_vary",
@@ -41,6 +52,7 @@ __all__ = [
     "trained",
     "way",
     "ways",
+    "whatif",
     "with_attention",
     "with_number",
     "write_table",

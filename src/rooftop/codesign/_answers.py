@@ -67,6 +67,7 @@ def trained(scenario: Scenario, plan: Plan) -> Row:
     row: Row = {}
     for kind in ("bound", "expected"):
         row[f"step_seconds.{kind}"] = getattr(step, kind)
+        row[f"seconds_per_token.{kind}"] = getattr(step, kind) / tokens
         row[f"mfu.{kind}"] = training.utilisation(flops, tokens, getattr(step, kind), chips, problem.peak)
     seconds = np.broadcast_arrays(*(np.asarray(step.resources[name], dtype=float) for name in names))
     binds = np.array(names)[np.argmax(seconds, axis=0)]
@@ -75,7 +76,8 @@ def trained(scenario: Scenario, plan: Plan) -> Row:
         "bottleneck": binds if binds.ndim else str(binds),
         "tokens_per_second": tokens / step.expected,
         "tokens_per_second_per_chip": tokens / step.expected / chips,
-        "usd_per_million_tokens": None if price is None else problem.slice.chips * price / 3600 * step.expected / tokens * 1e6,
+        "usd_per_million_tokens": None if price is None
+        else inference.usd_per_million(problem.slice.chips, price, tokens / step.expected),
         "memory.bytes": step.memory_bytes,
         "memory.capacity_bytes": problem.capacity,
         "fits": step.memory_bytes <= problem.capacity,
@@ -93,8 +95,15 @@ def shown_mesh(mesh: Mapping[str, Any]) -> str:
     return ",".join(f"{a}={int(n)}" for a, n in mesh.items() if n > 1) or "one chip"
 
 
+def row_of(scenario: Scenario, chosen: Plan | inference.Point) -> Row:
+    """The row of what is chosen in a scenario."""
+    if isinstance(chosen, inference.Point):
+        return served_row(chosen)
+    return {name: _plain(value) for name, value in trained(scenario, chosen).items()}
+
+
 def _trained(scenario: Scenario) -> Row:
-    return {name: _plain(value) for name, value in trained(scenario, planned(scenario)).items()}
+    return row_of(scenario, planned(scenario))
 
 
 def _plain(value: Any) -> Any:
@@ -128,6 +137,8 @@ def served_row(best: inference.Point) -> Row:
         "tpot_seconds.expected": float(best.generate.tpot[1]),
         "ttft_seconds.bound": float(best.prefill.bound),
         "ttft_seconds.expected": float(best.prefill.expected),
+        "seconds_per_token.bound": float(best.generate.tpot[0]) / best.batch,
+        "seconds_per_token.expected": float(best.generate.tpot[1]) / best.batch,
         "bottleneck": best.bottleneck,
         "tokens_per_second": best.tokens_per_second,
         "tokens_per_second_per_chip": best.tokens_per_second / best.problem.slice.chips,

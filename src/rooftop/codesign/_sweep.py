@@ -218,12 +218,14 @@ def _joined(tables: Sequence[Columns]) -> Columns:
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
+class Task:
+    """Points of one scenario."""
+
     scenario: Scenario
     points: tuple[Point, ...]
 
 
-def _work(task: _Task) -> list[Row]:
+def work(task: Task) -> list[Row]:
     """Answer some points of one scenario; runs in whichever process."""
     rows = []
     for point in task.points:
@@ -250,9 +252,9 @@ def _answered(
     left = [i for i in range(len(points)) if i not in rows]
     size = max(1, min(64, len(left) // (8 * engine.workers)))
     chunks = [left[i : i + size] for i in range(0, len(left), size)]
-    tasks = [_Task(scenario, tuple(points[i] for i in chunk)) for chunk in chunks]
+    tasks = [Task(scenario, tuple(points[i] for i in chunk)) for chunk in chunks]
     try:
-        for chunk, found in engine.run(_work, tasks):
+        for chunk, found in engine.run(work, tasks):
             for i, row in zip(chunks[chunk], found, strict=True):
                 rows[i] = row
                 if journal is not None:

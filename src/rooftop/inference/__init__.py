@@ -10,7 +10,7 @@ from rooftop.inference._critical import (
     two_dimensional_from,
     weight_seconds,
 )
-from rooftop.inference._evaluate import Configuration, Generate, Prefill, Scene
+from rooftop.inference._evaluate import Configuration, Generate, Prefill, Scene, throughput, usd_per_million
 from rooftop.inference._explain import explain_point
 from rooftop.inference._layouts import SERVING_AXES, Layout, layouts
 from rooftop.inference._pools import Pools, disaggregate, evicted_per_step, finished_per_step, pool_ratio
@@ -18,6 +18,7 @@ from rooftop.inference._precision import Precision
 from rooftop.inference._question import Problem, Question, problem_of
 from rooftop.inference._search import Limits, search
 from rooftop.inference._speculate import tokens_per_step
+from rooftop.inference._structure import Structure, structure
 from rooftop.inference._times import Part, Pass
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Problem",
     "Question",
     "Scene",
+    "Structure",
     "binds_from",
     "bounds",
     "critical_batch",
@@ -54,9 +56,12 @@ __all__ = [
     "serve",
     "serve_with",
     "smallest_slice",
+    "structure",
     "tensor_limit",
+    "throughput",
     "token_seconds",
     "tokens_per_step",
     "two_dimensional_from",
+    "usd_per_million",
     "weight_seconds",
 ]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rooftop.costing import Links, Rates, direction, transfer_seconds, work_seconds
-from rooftop.formula import Number, Traced, maximum, named, total
+from rooftop.formula import Number, Traced, maximum, minimum, named, total
 from rooftop.inference._structure import Compiled, Structure
 
 
@@ -48,7 +48,7 @@ def busiest(met: Number, experts: int, groups: Number) -> Number:
     import numpy as np
 
     mean = met / groups
-    return np.minimum(groups * (mean + np.sqrt(2 * mean * np.log(groups))), experts)
+    return minimum(groups * (mean + (2 * mean * np.log(groups)) ** 0.5), experts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from rooftop.training._run import (
 from rooftop.training._scale import OBJECTIVES, Curve, Point, Wish, chip_counts, choose, fewest, scale, usd_per_token
 from rooftop.training._search import Limits, Outcome
 from rooftop.training._step import Part, Step
+from rooftop.training._structure import Structure, structure
 from rooftop.training._timeline import Event, Moment, Timeline, Traffic, timeline
 
 __all__ = [
@@ -76,6 +77,7 @@ __all__ = [
     "Remat",
     "Run",
     "Step",
+    "Structure",
     "Timeline",
     "Traffic",
     "Wish",
@@ -126,6 +128,7 @@ __all__ = [
     "slice_critical_batch",
     "step_kernels",
     "step_of",
+    "structure",
     "tensor_limit",
     "timeline",
     "tokens_for",

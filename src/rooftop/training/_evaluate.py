@@ -13,7 +13,7 @@ from rooftop.training._plan import Plan, Problem, environment
 from rooftop.training._run import utilisation
 from rooftop.training._schedule import stages_of
 from rooftop.training._step import Evaluated, Part, Step, memory_of, states_of, step
-from rooftop.training._structure import structure
+from rooftop.training._structure import Structure, structure
 from rooftop.transformer import training_flops_per_token, with_capacity
 
 
@@ -74,12 +74,22 @@ def useful_flops_per_token(problem: Problem) -> float:
     return training_flops_per_token(model, problem.seq)
 
 
-def evaluate(problem: Problem, the_plan: Plan, *, traced: bool = False, with_parts: bool = True) -> Step:
+def evaluate(
+    problem: Problem,
+    the_plan: Plan,
+    *,
+    traced: bool = False,
+    with_parts: bool = True,
+    compiled: Structure | None = None,
+) -> Step:
     """The step of one plan; traced=True gives quantities that can be explained, from the same functions.
 
-    Without parts, numbers of the problem's hardware and calibration may be arrays or have derivatives: so has the step then.
+    Without parts, numbers of the problem's hardware and calibration may be arrays or traced: so is the step then. compiled: the
+    structure of the model instead of its own, with numbers that are traced.
     """
-    compiled = structure(problem.model, problem.seq, the_plan.choices.layout, problem.recipe, fold=not traced)
+    compiled = compiled or structure(
+        problem.model, problem.seq, the_plan.choices.layout, problem.recipe, fold=not traced
+    )
     rates = problem.rates
     mesh: dict[str, Number] = {a: the_plan.mesh.get(a, 1) for a in MESH_AXES}
     axes: dict[str, Number] = dict(compiled.axes)
