@@ -229,7 +229,7 @@ def simulate() -> dict[str, Any]:
     scheduling = simulation.Scheduling(max_batch=256, max_tokens=8192)
     work = simulation.workload(f"poisson:rate={RATE},requests={requests},input={INPUT},output={OUTPUT}")
     modelled = simulation.modelled(
-        architecture("llama-3-70b"), slice_of("h200:4"), scheduling, prompt=INPUT, output=OUTPUT
+        architecture("llama-3-70b"), slice_of("h200:4"), scheduling, simulation.Typical(INPUT, OUTPUT, rate=RATE)
     )
     constant = simulation.Replica(Constant(), modelled.kv_tokens)
 

@@ -2,51 +2,34 @@
 
 from __future__ import annotations
 
-import csv
-import importlib.util
 import math
 import statistics
-import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+import pytest
 
+from rooftop.measure import predict, published, validate
 
-def benchmark():
-    name = "benchmark_serving"
-    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks/serving.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+ROWS = {row.id: row for row in published("inference")}
 
 
-def test_no_measurement_beats_its_bound():
-    serving = benchmark()
-    rows = list(csv.DictReader(serving.ROWS.read_text().splitlines()))
-    found = list(serving.predictions(rows, bound_only=True))
-    assert len(found) == 77  # all but one, which mixes prefill and generation of a chat
-    assert not [r for r in found if r.beats_bound]
+def test_no_throughput_at_maximum_load_beats_its_bound():
+    found = validate(published("inference"))
+    assert len(found.predictions) == 77
+    assert [r.id for r in found.refused] == ["esti.540b.chat"]  # states its time in words
+    assert not [p.id for p in found.predictions if p.beats_bound]
 
 
 def test_predictions_of_the_inference_paper():
     """PaLM 540B on 64 TPU v4: 29 ms a token, 76 % of the peak at prefill (Pope et al., 2022)."""
-    serving = benchmark()
-    decode, prefill = (
-        serving.palm(row)
-        for row in csv.DictReader(serving.ROWS.read_text().splitlines())
-        if row["kind"] in ("decode", "prefill")
-    )
-    assert abs(decode.error) < 0.3
-    assert abs(prefill.error) < 0.1
+    for name, within in (("esti.540b.decode", 0.3), ("esti.540b.prefill", 0.1)):
+        (p,) = predict(ROWS[name])
+        assert p.expected == pytest.approx(p.measured, rel=within)
 
 
 def test_times_under_load():
     """A sample of measured times of vLLM, SGLang and TensorRT-LLM: bounds hold, the median error of a token's time is small."""
-    serving = benchmark()
-    rows = csv.DictReader(serving.SERVING.read_text().splitlines())
-    found = [pair for row in rows if (pair := serving.online(row)) is not None]
-    assert len(found) > 50
-    assert not [r for pair in found for r in pair if r.beats_bound]
-    errors = [abs(math.log(token.expected / token.measured)) for token, _ in found]
+    found = validate(published("serving")[::150]).predictions
+    assert len(found) > 20
+    assert not [p.id for p in found if p.beats_bound]
+    errors = [abs(math.log(p.expected / p.measured)) for p in found if p.quantity.startswith("tpot")]
     assert math.exp(statistics.median(errors)) < 1.3

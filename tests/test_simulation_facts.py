@@ -23,6 +23,7 @@ from rooftop.simulation import (
     Setup,
     Simulation,
     Slo,
+    Typical,
     find_rate,
     modelled,
     simulate,
@@ -294,9 +295,28 @@ def eight():
         architecture("llama-3-8b"),
         slice_of("h100:2"),
         Scheduling(max_batch=64, max_tokens=2048),
-        prompt=1000,
-        output=200,
+        Typical(1000, 200),
     )
+
+
+def test_a_replica_is_deployed_for_its_load():
+    """Little load: all chips on one token. More than any configuration takes: the highest throughput. A limit: within it."""
+    model, where, scheduling = architecture("llama-3-70b"), slice_of("h100:8"), Scheduling()
+    seconds = []
+    for requests in (
+        Typical(1000, 200, rate=1.0),
+        Typical(1000, 200, users=1),
+        Typical(1000, 200, rate=1e5),
+        Typical(1000, 200),
+    ):
+        replica = modelled(model, where, scheduling, requests, weights="fp8")
+        seconds.append(replica.steps.seconds(0, 0, 16, 16 * 1100))
+    calm, alone, flooded, unknown = seconds
+    assert calm == alone < flooded == unknown
+    shared = modelled(model, where, scheduling, Typical(1000, 200, rate=1e5), replicas=10**5, weights="fp8")
+    assert shared.steps.seconds(0, 0, 16, 16 * 1100) == calm
+    within = modelled(model, where, scheduling, Typical(1000, 200), within=Slo(tpot=0.03), weights="fp8")
+    assert within.steps.seconds(0, 0, 16, 16 * 1100) < flooded
 
 
 def test_modelled_steps_are_those_of_the_serving_model(eight):

@@ -139,16 +139,16 @@ def simulate(
     """Serve a workload, request by request, on replicas of a model on a slice; see `rooftop simulate --help`."""
     scheduling = scheduling or simulation.Scheduling()
     work = simulation.workload(workload) if isinstance(workload, str) else workload
-    prompt, output = simulation.mean_lengths(work, seed)
+    fleet = fleet or simulation.Fleet()
     replica = simulation.modelled(
         architecture(model) if isinstance(model, str) else model,
         slice_of(on) if isinstance(on, str) else on,
         scheduling,
-        prompt=prompt,
-        output=output,
+        simulation.typical(work, seed),
+        replicas=fleet.replicas,
         **options,
     )
-    setup = simulation.Setup(replica, scheduling, fleet or simulation.Fleet(), slo or simulation.Slo())
+    setup = simulation.Setup(replica, scheduling, fleet, slo or simulation.Slo())
     return simulation.simulate(setup, work, seed=seed)
 
 

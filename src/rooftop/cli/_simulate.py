@@ -12,7 +12,7 @@ from rooftop.cli._common import BYTES, INTEGER, SECONDS, SIZES, USD_PER_HOUR, em
 from rooftop.errors import InputError
 
 if TYPE_CHECKING:
-    from rooftop.simulation import Fleet, Replica, Scheduling, Workload
+    from rooftop.simulation import Fleet, Replica, Scheduling, Slo, Workload
 
 
 @click.command(
@@ -127,13 +127,17 @@ def command(
 
     work = simulation.workload(workload_text)
     scheduling = _scheduling(options)
-    replica = _replica(model, where, step_model, scheduling, work, seed, {"price": price, **options})
+    if timeline_file is not None and not timeline_file.endswith(".svg"):
+        raise InputError(f"--timeline: {timeline_file} does not end in .svg; the figure is SVG", field="timeline")
+    slo = simulation.Slo(ttft, tpot, e2e)
+    within = slo if find_rate else None
+    replica = _replica(model, where, step_model, scheduling, work, seed, {"price": price, **options}, within)
     prefill = None
     if prefill_on is not None:
         if not options["prefill_replicas"]:
             raise InputError("--prefill-on is for --prefill-replicas; give it too", field="prefill_on")
-        prefill = _replica(model, prefill_on, step_model, scheduling, work, seed, {"price": price, **options})
-    setup = simulation.Setup(replica, scheduling, _fleet(options), simulation.Slo(ttft, tpot, e2e), prefill)
+        prefill = _replica(model, prefill_on, step_model, scheduling, work, seed, {"price": price, **options}, within)
+    setup = simulation.Setup(replica, scheduling, _fleet(options), slo, prefill)
     if find_rate and seeds:
         raise InputError("--find-rate uses one seed; leave --seeds out, or simulate the rate found", field="seeds")
     if attain is not None and not find_rate:
@@ -156,7 +160,7 @@ def command(
 
 def _replica(
     model: str | None, where: str | None, step_model: str | None, scheduling: Scheduling, work: Workload, seed: int,
-    options: dict[str, Any],
+    options: dict[str, Any], within: Slo | None,
 ) -> Replica:  # fmt: skip
     """What serves: a model on a slice, or what a file of coefficients says."""
     from rooftop import simulation
@@ -176,10 +180,10 @@ def _replica(
         raise InputError("nothing to simulate; give MODEL --on SLICE, or --step-model FILE", field="model")
     from rooftop.hardware import slice_of
 
-    prompt, output = simulation.mean_lengths(work, seed)
     return simulation.modelled(
-        model_named(model), slice_of(where), scheduling, prompt=prompt, output=output, price=options["price"], **given
-    )
+        model_named(model), slice_of(where), scheduling, simulation.typical(work, seed), replicas=options["replicas"],
+        within=within, price=options["price"], **given,
+    )  # fmt: skip
 
 
 def _scheduling(options: dict[str, Any]) -> Scheduling:
@@ -213,8 +217,6 @@ def _fleet(options: dict[str, Any]) -> Fleet:
 
 
 def _write(path: str, text: str) -> None:
-    if not path.endswith(".svg"):
-        raise InputError(f"--timeline: {path} does not end in .svg; the figure is SVG", field="timeline")
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)

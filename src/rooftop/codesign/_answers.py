@@ -170,10 +170,10 @@ def _simulated(scenario: Scenario) -> Row:
     deployed = {n: options.pop(n) for n in ("weights", "activations", "kv", "price", "headroom") if n in options}
     work = simulation.workload(text).scaled(load)
     scheduling = simulation.Scheduling(**options)
-    prompt, output = simulation.mean_lengths(work, seed)
     replica = simulation.modelled(
-        scenario.model, scenario.slice, scheduling, prompt=prompt, output=output, mesh=scenario.mesh or None, **deployed
-    )
+        scenario.model, scenario.slice, scheduling, simulation.typical(work, seed), replicas=fleet.get("replicas", 1),
+        mesh=scenario.mesh or None, **deployed,
+    )  # fmt: skip
     setup = simulation.Setup(replica, scheduling, simulation.Fleet(**fleet), slo)
     out = simulation.simulate(setup, work, seed=seed)
     row: Row = {}

@@ -11,7 +11,7 @@ from rooftop.simulation._request import Request
 from rooftop.simulation._settings import ADMISSIONS, FIRST, PREEMPTIONS, Scheduling
 from rooftop.simulation._simulate import Outcome, Rate, Setup, confidence, find_rate, seeds, simulate
 from rooftop.simulation._sinks import table_file
-from rooftop.simulation._workload import KINDS, Lengths, Synthetic, Workload, mean_lengths, workload
+from rooftop.simulation._workload import KINDS, Lengths, Synthetic, Typical, Workload, typical, workload
 
 __all__ = [
     "ADMISSIONS",
@@ -40,15 +40,16 @@ __all__ = [
     "Speculation",
     "StepModel",
     "Synthetic",
+    "Typical",
     "Workload",
     "confidence",
     "find_rate",
-    "mean_lengths",
     "modelled",
     "read_replica",
     "replica_at",
     "seeds",
     "simulate",
     "table_file",
+    "typical",
     "workload",
 ]

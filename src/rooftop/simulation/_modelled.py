@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypedDict, Unpack
 
 import numpy as np
@@ -13,8 +13,10 @@ import numpy as np
 from rooftop.errors import NoAnswer
 from rooftop.hardware import Slice
 from rooftop.inference import Limits, Pass, Question, Scene, serve
+from rooftop.simulation._record import Slo
 from rooftop.simulation._replica import Line, Replica
 from rooftop.simulation._settings import Scheduling
+from rooftop.simulation._workload import Typical
 from rooftop.transformer import Architecture, kv_bytes_per_token
 
 #: Positions at which decode steps are evaluated; between them, and beyond the last, times are lines.
@@ -139,19 +141,40 @@ class Deployed(TypedDict, total=False):
 
 
 def modelled(
-    model: Architecture, where: Slice, scheduling: Scheduling, *, prompt: int, output: int, **options: Unpack[Deployed]
+    model: Architecture,
+    where: Slice,
+    scheduling: Scheduling,
+    requests: Typical,
+    *,
+    replicas: int = 1,
+    within: Slo | None = None,
+    **options: Unpack[Deployed],
 ) -> Replica:
-    """One replica of a model on all chips of a slice, in the fastest configuration for requests of that mean length.
+    """One replica of a model on all chips of a slice, as one would deploy it for such requests, shared out over `replicas`.
 
-    Raises NoAnswer where the model does not fit.
+    The configuration is the one with the least time between tokens that sustains its share of the rate; for users who wait, the
+    fastest at as many requests as it has users; with `within`, the one with the highest throughput within these limits. Where
+    there is none, it is the one with the highest throughput. Raises NoAnswer where the model does not fit.
     """
+    prompt = requests.prompt
     headroom, bound = options.get("headroom", 0.1), options.get("bound", False)
     question = Question(
-        model, where, prompt, output, weights=options.get("weights"), activations=options.get("activations"),
+        model, where, prompt, requests.output, weights=options.get("weights"), activations=options.get("activations"),
         kv=options.get("kv"), price=options.get("price"), headroom=headroom, block=scheduling.block,
         chunk=min(prompt, scheduling.max_tokens),
     )  # fmt: skip
-    answer = serve(question, Limits(fixed={"data": 1, **(options.get("mesh") or {})}), look_around=False)
+    limits = Limits(fixed={"data": 1, **(options.get("mesh") or {})})
+    asked, wanted, load = question, limits, None
+    if within is not None:
+        wanted = replace(limits, ttft=within.ttft, tpot=within.tpot)
+    elif requests.users is not None:
+        asked = replace(question, batches=(min(max(1, requests.users // replicas), scheduling.max_batch),))
+    elif requests.rate is not None:
+        load = requests.rate / replicas
+    try:
+        answer = serve(asked, wanted, load=load, look_around=False)
+    except NoAnswer:
+        answer = serve(question, limits, look_around=False)
     return replica_at(
         Scene(answer.best.problem, answer.best.at), scheduling, bound=bound,
         transfer_bandwidth=options.get("transfer_bandwidth"),

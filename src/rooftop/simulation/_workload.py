@@ -228,13 +228,26 @@ KINDS: dict[str, tuple[str, ...]] = {
 _ALWAYS = ("requests", "input", "output", "prefixes", "prefix_tokens")
 
 
-def mean_lengths(work: Workload, seed: int, most: int = 1000) -> tuple[int, int]:
-    """The mean input and output tokens of the first requests."""
+@dataclass(frozen=True, slots=True)
+class Typical:
+    """The mean request of a workload, and how much comes: requests a second, or users who wait for answers."""
+
+    prompt: int
+    output: int
+    rate: float | None = None
+    users: int | None = None
+
+
+def typical(work: Workload, seed: int, most: int = 1000) -> Typical:
+    """The means of the first requests."""
     first = list(islice(work.requests(seed), most))
-    return (
-        max(1, round(sum(r.input for r in first) / len(first))),
-        max(1, round(sum(r.output for r in first) / len(first))),
+    prompt, output = (
+        max(1, round(sum(lengths) / len(first))) for lengths in zip(*((r.input, r.output) for r in first), strict=True)
     )
+    if isinstance(work, Synthetic) and work.arrivals == "closed":
+        return Typical(prompt, output, users=work.users)
+    span = first[-1].arrival - first[0].arrival
+    return Typical(prompt, output, (len(first) - 1) / span if span > 0 else None)
 
 
 def workload(text: str) -> Workload:
