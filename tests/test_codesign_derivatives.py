@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from rooftop import codesign, inference, training
-from rooftop.codesign import Scenario, changed, current, elasticities, hardware_numbers
+from rooftop.codesign import Scenario, Settled, changed, current, elasticities, hardware_numbers
 from rooftop.codesign._answers import serving_question, training_question
 from rooftop.formula import ceil, given, gradient, maximum, minimum, total
 from rooftop.hardware import slice_of
@@ -79,7 +79,7 @@ def _measured(up: dict[str, float], down: dict[str, float], base: dict[str, floa
 @pytest.mark.parametrize("scenario", [DENSE, TORUS, PIPED, MOE], ids=["dense", "torus", "pipeline", "experts"])
 def test_of_training_by_hardware(scenario: Scenario) -> None:
     plan = codesign.planned(scenario)
-    found, base = elasticities(scenario, plan), _fixed(scenario, plan)
+    found, base = elasticities(scenario, Settled(plan)), _fixed(scenario, plan)
     for name in hardware_numbers(scenario):
         value = current(scenario, name)
         up, down = (_fixed(changed(scenario, {name: value * (1 + s)}), plan) for s in (1e-5, -1e-5))
@@ -102,7 +102,7 @@ def test_of_training_by_the_model(scenario: Scenario, names: list[str]) -> None:
     own = calibration_for(scenario.slice.chip.name, scenario.slice.chip.family)
     scenario = replace(scenario, calibration=replace(own, waves=0.0))
     plan = codesign.planned(scenario)
-    found, base = elasticities(scenario, plan), _fixed(scenario, plan)
+    found, base = elasticities(scenario, Settled(plan)), _fixed(scenario, plan)
     for name in names:
         value = current(scenario, name)
         step = _STEPS[name]
@@ -128,7 +128,7 @@ def test_of_serving(model: str, where: str, options: dict[str, Any]) -> None:
     scenario = Scenario("serve", architecture(model), slice_of(where), options)
     question, limits = serving_question(scenario)
     best = inference.serve(question, limits, look_around=False).best
-    found = elasticities(scenario, best)
+    found = elasticities(scenario, Settled(point=best))
 
     def at(here: Scenario) -> dict[str, float]:
         problem = inference.problem_of(serving_question(here)[0])
@@ -158,7 +158,7 @@ def test_shares_of_hardware_are_all_of_the_time(scenario: Scenario) -> None:
     """Twice all rates and half of all delays take half the time (Euler): so shares of all numbers add up to one."""
     own = calibration_for(scenario.slice.chip.name, scenario.slice.chip.family)
     quiet = replace(own, op_overhead=0.0, step_overhead=0.0, cast=0.0, attention_overhead=0.0, latencies={})
-    found = elasticities(replace(scenario, calibration=quiet), codesign.planned(scenario))
+    found = elasticities(replace(scenario, calibration=quiet), Settled(codesign.planned(scenario)))
     for measure in ("step_seconds.expected", "step_seconds.bound"):
         each = [(name, found[name][measure] or 0.0) for name in hardware_numbers(scenario)]
         assert sum(e if name.endswith("latency") else -e for name, e in each) == pytest.approx(1.0, abs=1e-9)

@@ -23,6 +23,7 @@ COMMANDS = {
     "serve": "Latency, throughput, memory and cost of serving a model; the best within limits.",
     "simulate": "Serving a workload, request by request: latencies, goodput, use, cost.",
     "sweep": "How an answer moves with any parameter of model, hardware, plan or workload.",
+    "whatif": "What limits an answer, in order, and how far each number of hardware and model moves it.",
     "compare": "Ways to do the same side by side, and what each would need to win.",
     "scaling": "Compute-optimal tokens for a model, model and tokens for a budget.",
     "validate": "Predictions beside published runs, and their errors.",

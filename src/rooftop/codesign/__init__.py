@@ -8,6 +8,7 @@ from rooftop.codesign._derivatives import MEASURES, WORKLOAD, elasticities, hard
 from rooftop.codesign._engine import ENGINES, Engine
 from rooftop.codesign._models import model_numbers, with_number
 from rooftop.codesign._scenario import ASKS, Scenario, canonical, changed, current, parameters, reader, resolved
+from rooftop.codesign._settled import Settled, settled
 from rooftop.codesign._sweep import Swept, binding, sweep
 from rooftop.codesign._table import write_table
 from rooftop.codesign._values import Value, Vary, parse_vary
@@ -24,11 +25,11 @@ __all__ = [
     "Alternative",
     "Comparison",
     "Engine",
-    "Engine",
     "Move",
     "Overtakes",
     "Scenario",
     "Sensitivity",
+    "Settled",
     "Swept",
     "Value",
     "Vary",
@@ -48,6 +49,7 @@ __all__ = [
     "planned",
     "reader",
     "resolved",
+    "settled",
     "sweep",
     "trained",
     "way",

@@ -95,15 +95,8 @@ def shown_mesh(mesh: Mapping[str, Any]) -> str:
     return ",".join(f"{a}={int(n)}" for a, n in mesh.items() if n > 1) or "one chip"
 
 
-def row_of(scenario: Scenario, chosen: Plan | inference.Point) -> Row:
-    """The row of what is chosen in a scenario."""
-    if isinstance(chosen, inference.Point):
-        return served_row(chosen)
-    return {name: _plain(value) for name, value in trained(scenario, chosen).items()}
-
-
 def _trained(scenario: Scenario) -> Row:
-    return row_of(scenario, planned(scenario))
+    return {name: _plain(value) for name, value in trained(scenario, planned(scenario)).items()}
 
 
 def _plain(value: Any) -> Any:

@@ -16,6 +16,7 @@ from rooftop.codesign._answers import Row, serving_question, training_question
 from rooftop.codesign._models import model_numbers
 from rooftop.codesign._open import Leaves, Neighbours, Structures
 from rooftop.codesign._scenario import Scenario, changed, current
+from rooftop.codesign._settled import Settled
 from rooftop.formula import Number, given
 from rooftop.inference import throughput, usd_per_million
 
@@ -48,15 +49,16 @@ def hardware_numbers(scenario: Scenario) -> tuple[str, ...]:
     return (*chip, *dict.fromkeys(levels))
 
 
-def elasticities(scenario: Scenario, chosen: training.Plan | inference.Point) -> Elasticities:
+def elasticities(scenario: Scenario, held: Settled) -> Elasticities:
     """By number and measure, the per cent that a measure of a plan or of a way to serve moves for one per cent of the number.
 
-    What was chosen stays: mesh, place, microbatches, layout. A larger batch of training means more sequences in each microbatch,
+    The answer stays what it is: mesh, place, microbatches, layout. A larger batch of training means more sequences in each microbatch,
     and longer sequences mean fewer of them. None where there is no derivative, since the number moves something in steps.
     """
-    if isinstance(chosen, inference.Point):
-        return _of_serving(scenario, chosen)
-    return _of_training(scenario, chosen)
+    if held.point is not None:
+        return _of_serving(scenario, held.point)
+    assert held.plan is not None
+    return _of_training(scenario, held.plan)
 
 
 def _traced_hardware(scenario: Scenario, leaves: Leaves) -> Scenario:

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rooftop import inference, training
-from rooftop.codesign._answers import Row, planned, row_of, serving_question
+from rooftop.codesign._answers import Row
 from rooftop.codesign._derivatives import MEASURES, WORKLOAD, elasticities, hardware_numbers
 from rooftop.codesign._engine import Engine
 from rooftop.codesign._models import model_numbers
 from rooftop.codesign._scenario import Scenario, canonical, current, resolved
+from rooftop.codesign._settled import Settled, row_of, settled
 from rooftop.codesign._sweep import Task, work
 from rooftop.codesign._values import Value
-from rooftop.errors import InputError, NoAnswer, RooftopError, nearest
+from rooftop.errors import InputError, RooftopError, nearest
 from rooftop.shown import Shown
 from rooftop.training import choices
 
@@ -61,8 +61,8 @@ class Whatif(Shown):
     assumptions: tuple[str, ...]
 
     def change(self, row: Row | None) -> float | None:
-        """What part of the measure a row is off; None where it has no answer."""
-        if row is None or row.get(self.measure) is None or row.get("fits") is False:
+        """What part of the measure a row is off; None where it has no answer, or no longer fits."""
+        if row is None or row.get(self.measure) is None or (row.get("fits") is False and self.base["fits"]):
             return None
         return float(row[self.measure]) / float(self.base[self.measure]) - 1.0
 
@@ -108,12 +108,12 @@ def whatif(
         raise InputError(f"by = {by:g} is out of range; give a factor above 1, such as 2", field="by")
     known = numbers_of(scenario)
     wanted = {name: known.get(name, _kind(name)) for name in (canonical(scenario, n) for n in numbers)} or known
-    chosen = chosen_of(scenario)
-    base = row_of(scenario, chosen)
+    held = settled(scenario)
+    base = row_of(scenario, held)
     if base.get(measure) is None:
         raise InputError(f"{scenario.slice.chip.name} has no price; give one, as in --set price=2.5", field="price")
-    kept = kept_of(scenario, chosen)
-    slopes = elasticities(kept, chosen)
+    kept = kept_of(scenario, held)
+    slopes = elasticities(kept, held)
     moves = _moves(kept, scenario if replan else None, wanted, by, engine or Engine(), progress)
     found = tuple(
         Sensitivity(name, kind, _value(kept, name), slopes.get(name, {}), moves[name]) for name, kind in wanted.items()
@@ -121,7 +121,7 @@ def whatif(
     return Whatif(scenario, measure, by, base, _shares(scenario, slopes, measure), found, _ASSUMPTIONS[scenario.ask])
 
 
-_KEPT = "changes less than a step of whole numbers are those of the formulas, rounded sizes (tiles, layers of a stage, pages) as they are"
+_KEPT = "slopes are exact where nothing jumps: sizes that are rounded up (tiles, waves, layers of a stage, pages) are flat between two steps"
 _ASSUMPTIONS = {
     "plan": ("slopes: mesh, place, microbatches and choices stay; a larger batch means more sequences in each microbatch", _KEPT,
              "fixed: mesh, microbatches and choices stay; best: the search is run again"),
@@ -130,22 +130,15 @@ _ASSUMPTIONS = {
 _ASSUMPTIONS["step"] = _ASSUMPTIONS["plan"]
 
 
-def chosen_of(scenario: Scenario) -> training.Plan | inference.Point:
-    """The plan or the way to serve that a scenario names, or the best. Raises NoAnswer."""
-    if scenario.ask == "serve":
-        return inference.serve(*serving_question(scenario), look_around=False).best
-    if scenario.ask in ("plan", "step"):
-        return planned(scenario)
-    raise NoAnswer("a simulation chooses nothing that could be kept")
-
-
-def kept_of(scenario: Scenario, chosen: training.Plan | inference.Point) -> Scenario:
-    """The question about what was chosen alone."""
-    if isinstance(chosen, inference.Point):
-        mesh = {axis: int(n) for axis, n in chosen.at.mesh.items()}
-        return replace(scenario, mesh=mesh, options={**scenario.options, "batch": chosen.batch})
-    own = {"microbatches": chosen.microbatches, **{f.name: getattr(chosen.choices, f.name) for f in choices()}}
-    mesh = {axis: n for axis, n in chosen.mesh.items() if n > 1} or {"data": 1}
+def kept_of(scenario: Scenario, held: Settled) -> Scenario:
+    """The question about the answer that is kept alone: its mesh, its microbatches and choices, or its batch."""
+    if held.point is not None:
+        mesh = {axis: int(n) for axis, n in held.point.at.mesh.items()}
+        return replace(scenario, mesh=mesh, options={**scenario.options, "batch": held.point.batch})
+    assert held.plan is not None
+    plan = held.plan
+    own = {"microbatches": plan.microbatches, **{f.name: getattr(plan.choices, f.name) for f in choices()}}
+    mesh = {axis: n for axis, n in plan.mesh.items() if n > 1} or {"data": 1}
     return replace(scenario, ask="step", mesh=mesh, options={**scenario.options, **own})
 
 
@@ -195,7 +188,7 @@ def _moves(
 
 def _shares(scenario: Scenario, slopes: Mapping[str, Mapping[str, float | None]], measure: str) -> dict[str, float]:
     """Times halve if all rates double and all delays halve, so slopes by hardware are shares of a time, the rest that of overheads."""
-    if not measure.partition(".")[0].endswith("seconds"):
+    if "seconds" not in measure or "per_second" in measure:
         return {}
     shares = {name: abs(slopes[name].get(measure) or 0.0) for name in hardware_numbers(scenario)}
     rest = 1.0 - sum(shares.values())

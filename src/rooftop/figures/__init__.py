@@ -23,6 +23,7 @@ from rooftop.figures._training import (
     timeline_chart,
     training_figures,
 )
+from rooftop.figures._whatif import shares_chart, tornado_chart, whatif_figures
 
 __all__ = [
     "AXES",
@@ -53,12 +54,15 @@ __all__ = [
     "scaling_curve",
     "scripts",
     "serving_figures",
+    "shares_chart",
     "sides_of",
     "simulation_chart",
     "simulation_figures",
     "time_bars",
     "timeline_chart",
     "topology_chart",
+    "tornado_chart",
     "trace_figures",
     "training_figures",
+    "whatif_figures",
 ]
