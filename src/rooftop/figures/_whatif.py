@@ -16,6 +16,10 @@ def whatif_figures(found: Whatif) -> list[Figure]:
     return [*shares, tornado_chart(found)]
 
 
+def _words(measure: str) -> str:
+    return measure.replace("_", " ").replace(".", ", ")
+
+
 def _shade(name: str) -> str:
     """The colour of the resource that a number of hardware belongs to."""
     kinds = {
@@ -39,7 +43,7 @@ def shares_chart(found: Whatif) -> Figure:
     ]  # fmt: skip
     first = next(iter(found.shares))
     caption = (
-        f"Shares of {found.measure.replace('_', ' ')}: {first} has {found.shares[first]:.0%}. Twice the rate takes half of a share,"
+        f"Shares of {_words(found.measure)}: {first} has {found.shares[first]:.0%}. Twice the rate takes half of a share,"
         " as long as nothing else begins to bind."
     )
     layout = {"barmode": "stack", "height": 200, "xaxis": axis("% of the time", range=[0, 100]), "yaxis": {"visible": False}}  # fmt: skip
@@ -81,7 +85,7 @@ def tornado_chart(found: Whatif) -> Figure:
             data.append({
                 "type": "scatter", "mode": "markers", "name": f"{title}, kept as it is", "y": labels,
                 "x": [None if v is None else v * 100 for v in kept],
-                "marker": {"symbol": "line-ns-open", "size": 16, "color": shade, "line": {"width": 3}},
+                "marker": {"symbol": "diamond", "size": 10, "color": shade, "line": {"width": 2, "color": "white"}},
                 "hovertemplate": f"%{{y}}, {title}, kept: %{{x:+.1f}} %<extra></extra>",
             })  # fmt: skip
     rows = [
@@ -91,7 +95,7 @@ def tornado_chart(found: Whatif) -> Figure:
     ]  # fmt: skip
     columns = ("number", "value", "slope", f"1/{by} kept", f"{by}x kept", f"1/{by} best", f"{by}x best")
     layout = {
-        "barmode": "overlay", "height": 160 + 26 * len(shown), "xaxis": axis(f"% change of {found.measure.replace('_', ' ')}", zeroline=True),
+        "barmode": "overlay", "height": 160 + 26 * len(shown), "xaxis": axis(f"% change of {_words(found.measure)}", zeroline=True),
         "yaxis": {"automargin": True, "type": "category", "categoryorder": "array", "categoryarray": labels},
     }  # fmt: skip
     caption = (
