@@ -28,6 +28,8 @@ class Options(TypedDict, total=False):
     price: float  # USD per chip-hour
     headroom: float
     collective_matmul: bool
+    lengths: str  # of documents
+    packing: str
 
 
 class PlanOptions(Options, total=False):

@@ -13,6 +13,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, ParamSpec, TypeVar, cast
 
 #: A float, a NumPy array, a sympy expression or a Traced quantity: whatever arithmetic the caller brings.
@@ -217,6 +218,18 @@ def ceil(a: Number) -> Number:
 def floor(a: Number) -> Number:
     """Round down."""
     return _round("floor", a)
+
+
+def normal_maximum(n: Number) -> Number:
+    """The mean of the largest of n standard normal variables: the quantile (n - 3/8)/(n + 1/4) (Blom, 1958)."""
+    if isinstance(n, Traced):
+        return Traced(float(normal_maximum(n.value)), name=f"E[max of {n.value:g} normals]")
+    if isinstance(n, (int, float)):
+        return NormalDist().inv_cdf((n - 0.375) / (n + 0.25))
+    import numpy as np
+
+    values, which = np.unique(np.asarray(n, dtype=float), return_inverse=True)
+    return np.array([normal_maximum(float(v)) for v in values])[which].reshape(np.shape(n))
 
 
 def where(condition: Any, then: Number, otherwise: Number) -> Number:

@@ -158,7 +158,8 @@ class Op:
     element on the matrix unit. kind "loss": everything after the logits.
 
     `fused` names a kernel: arrays made and used only inside it are not written to memory.
-    `fraction` is the part of an einsum's points that is computed (causal mask, window).
+    `fraction` is the part of an einsum's points that is computed (causal mask, window); `uneven` says how far chance moves
+    it: (spread, most), the work of t tokens has a standard deviation of spread/sqrt(t) of its mean and is at most `most` of it.
     `linear` says of a map that its derivative needs none of its inputs (sum, rotation, renaming), so that none is kept.
     """
 
@@ -171,6 +172,7 @@ class Op:
     fraction: float = 1.0
     part: str = ""
     linear: bool = False
+    uneven: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

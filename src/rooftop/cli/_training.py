@@ -15,6 +15,7 @@ from rooftop.cli._common import (
     SECONDS,
     TOKENS,
     USD_PER_HOUR,
+    Parsed,
     emit,
     explain_options,
     json_option,
@@ -24,6 +25,16 @@ from rooftop.cli._common import (
 from rooftop.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def read_lengths(text: str, field: str | None) -> Any:
+    """A distribution of document lengths."""
+    from rooftop.transformer import documents_of
+
+    return documents_of(text, field)
+
+
+LENGTHS = Parsed("lengths", read_lengths)
 
 
 def training_options(function: F, *, saved: bool = False) -> F:
@@ -40,6 +51,19 @@ def training_options(function: F, *, saved: bool = False) -> F:
             ),
             click.option("--batch", type=COUNT, help="Tokens per step, such as 4M.  [default: 4M]"),
             click.option("--seq", type=INTEGER, help="Tokens of a sequence.  [default: 4096]"),
+            click.option(
+                "--lengths",
+                type=LENGTHS,
+                help="Tokens of documents: 2048, 512*3,2048, exponential:2048, lognormal:2048:1.2, or a file with one on each"
+                " line.  [default: one document a sequence]",
+            ),
+            click.option(
+                "--packing",
+                type=click.Choice(["packed", "padded"]),
+                default="packed",
+                help="Documents of --lengths end to end, cut where a sequence ends, or each padded to a sequence of its own."
+                "  [default: packed]",
+            ),
             click.option(
                 "--tokens", type=TOKENS, help="Tokens of the whole run, such as 15T; chinchilla: 20 a parameter."
             ),
@@ -191,6 +215,8 @@ def question_of(
     if capacity_factor is not None:
         arch = with_capacity(arch, capacity_factor)
     length = chinchilla_tokens(arch) if isinstance(tokens, str) else tokens
+    if isinstance(options["lengths"], str):  # of a saved plan
+        options["lengths"] = read_lengths(options["lengths"], "lengths")
     return Question(arch, slice_of(where), failures=rate, tokens=length, **options)
 
 
@@ -198,7 +224,7 @@ def question_of(
 NOT_ASKED: dict[str, Any] = {
     "tokens": None, "max_batch": None, "price": None, "headroom": 0.0, "failures": None, "checkpoint_seconds": 30.0,
     "checkpoint_every": None, "restart_seconds": 600.0, "checkpoint_bandwidth": None, "spares": None, "repair": 86400.0,
-    "batch": None, "seq": None, "capacity_factor": None,
+    "batch": None, "seq": None, "capacity_factor": None, "lengths": None, "packing": "packed",
 }  # fmt: skip
 
 
@@ -251,8 +277,10 @@ def asked_for(model: str, where: str, answer: Any, options: dict[str, Any]) -> d
         "collective_matmul",
         "headroom",
     )
+    lengths = answer.question.lengths
+    of_documents = {} if lengths is None else {"lengths": lengths.text, "packing": answer.question.packing}
     told = {k: options[k] for k in kept if options.get(k) not in (None, False, 0.0)}
-    return {"model": model, "slice": where if same else there.name, **told}
+    return {"model": model, "slice": where if same else there.name, **told, **of_documents}
 
 
 def show(answer: Any, as_json: bool, explain: str | None, depth: int, over_time: bool, found: Any = None) -> None:

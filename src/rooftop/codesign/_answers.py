@@ -61,7 +61,8 @@ def trained(scenario: Scenario, plan: Plan) -> Row:
     question = training_question(scenario)
     problem = problem_of(question)
     step = training.evaluate(problem, plan, with_parts=False)
-    tokens, chips = plan.batch_sequences * problem.seq, plan.chips
+    batch, chips = plan.batch_sequences * problem.seq, plan.chips
+    tokens = batch * problem.filled
     flops = training.useful_flops_per_token(problem)
     names = list(step.resources)
     row: Row = {}
@@ -81,7 +82,7 @@ def trained(scenario: Scenario, plan: Plan) -> Row:
         "memory.bytes": step.memory_bytes,
         "memory.capacity_bytes": problem.capacity,
         "fits": step.memory_bytes <= problem.capacity,
-        "batch_tokens": tokens,
+        "batch_tokens": batch,
         "chips": chips,
         "mesh": shown_mesh(plan.mesh),
         "microbatches": plan.microbatches,

@@ -85,6 +85,7 @@ def _choice(name: str) -> Callable[[str, str | None], Any]:
 _TRAINING: dict[str, Callable[..., Any]] = {
     "batch": parse_count, "seq": parse_integer, "batch_within": _share, "max_batch": parse_count, "precision": _word,
     "optimizer_dtype": _word, "price": parse_usd, "headroom": _share, "collective_matmul": _flag,
+    "lengths": _word, "packing": _word,
     "microbatches": parse_integer, **{f.name: _choice(f.name) for f in choices()},
 }  # fmt: skip
 _PRECISION: dict[str, Callable[..., Any]] = {"weights": _word, "activations": _word, "kv": _word}

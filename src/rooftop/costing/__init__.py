@@ -25,6 +25,7 @@ from rooftop.costing._time import (
     exposed_seconds,
     matmuls_of,
     rates_of,
+    slowest_share,
     transfer_seconds,
     work_seconds,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "outer_axes",
     "outer_name",
     "rates_of",
+    "slowest_share",
     "transfer_seconds",
     "work_seconds",
 ]

@@ -7,7 +7,7 @@ collectives free. So a program is resolved and compiled once, and questions fill
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rooftop.arrays import Array, LocalOp, Move, ResolvedProgram, Rules, Size, shard, weight_sharding
@@ -32,6 +32,21 @@ class Work:
     scale: float = 1.0  # FLOPs per point of the matmul
     weight: str = ""  # dtype of the weight that it multiplies with, if any
     weight_gradient: bool = False  # whether it makes the gradient of a weight
+    uneven: Uneven | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Uneven:
+    """A kernel whose FLOPs chance moves from chip to chip; integers index `Terms.sizes`.
+
+    The work of t tokens has a standard deviation of spread/sqrt(t) of its mean, and is at most `most` of it. tokens: of one
+    chip; chips: that have tokens of their own.
+    """
+
+    spread: float
+    most: float
+    tokens: int
+    chips: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +77,9 @@ class Terms:
     @property
     def computing(self) -> frozenset[int]:
         """Indices of the sizes on which the seconds of kernels depend."""
-        return frozenset(i for w in self.works for i in (*w.bytes, *w.flops, *w.vector, *(w.matmul or ())))
+        uneven = (w.uneven for w in self.works if w.uneven is not None)
+        every = (i for w in self.works for i in (*w.bytes, *w.flops, *w.vector, *(w.matmul or ())))
+        return frozenset(every) | {i for u in uneven for i in (u.tokens, u.chips)}
 
     def evaluate(
         self, axes: Mapping[str, Number], mesh: Mapping[str, Number], only: frozenset[int] | None = None
@@ -147,7 +164,7 @@ class Collector:
                 yield Work(
                     name=item, ops=tuple(dict.fromkeys(o.op for o in inside)), phase=inside[0].phase, part=inside[0].part,
                     fused=True, bytes=self.sum(x for o in inside for x in (*o.reads, *o.writes)), vector=(),
-                    flops=self.sum(o.flops for o in inside if o.flops is not None),
+                    flops=self.sum(o.flops for o in inside if o.flops is not None), uneven=self._uneven(inside),
                 )  # fmt: skip
                 continue
             bytes = (
@@ -170,6 +187,20 @@ class Collector:
                 weight=self._weight(item) if matmul else "",
                 weight_gradient=item.phase == "backward" and item.kind == "einsum" and self._is_weight(item.makes),
             )  # fmt: skip
+
+    def _uneven(self, kernel: Sequence[LocalOp]) -> Uneven | None:
+        """How far chance moves the work of a fused kernel: as its products say, over the tokens of its queries."""
+        names = {op.op for op in kernel}
+        found = next((op.uneven for op in self.program.ops if op.name in names and op.uneven is not None), None)
+        if found is None:
+            return None
+        for name, sharding in (block for op in kernel for block in (*op.takes, *op.gives)):
+            array = self.program.array(name.removeprefix("d_"))
+            if {"B", "T"} <= {*array.axes}:
+                split = (*sharding.of_axis(array, "B"), *sharding.of_axis(array, "T"))
+                chips = Size.of((), split).inverse()
+                return Uneven(*found, self.add(Size.of(("B", "T"), split)), self.add(chips))
+        raise AssertionError(f"{kernel[0].fused} has no array of tokens")
 
     def _is_weight(self, gradient: str) -> bool:
         name = gradient.removeprefix("d_")

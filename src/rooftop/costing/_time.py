@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from rooftop.costing._axes import Links
 from rooftop.costing._terms import Terms, Transfer, Work
-from rooftop.formula import Number, Traced, ceil, formula, maximum, minimum, named, total
+from rooftop.formula import Number, Traced, ceil, formula, maximum, minimum, named, normal_maximum, total
 from rooftop.hardware import Chip, peak
 from rooftop.roofline import Calibration, collective_seconds, expected_op_seconds, padded, wave_factor
 from rooftop.units import dtype_bytes
@@ -135,6 +135,10 @@ def _kernel_seconds(
         return expected_op_seconds(flops, bytes, rate, rates.hbm_expected, of.overhead, rates.unhidden)
     if work.flops:
         flops = total(sizes[i] for i in work.flops)
+        if work.uneven is not None:
+            flops = flops * slowest_share(
+                work.uneven.spread, work.uneven.most, sizes[work.uneven.tokens], sizes[work.uneven.chips]
+            )
         overhead = rates.op_overhead + rates.attention_overhead
         return expected_op_seconds(flops, bytes, rates.attention_expected, rates.hbm_expected, overhead, rates.unhidden)
     if not work.vector:
@@ -152,6 +156,14 @@ def transfer_seconds(transfer: Transfer, sizes: Sequence[Number], links: Links, 
     if bound:
         return collective_seconds(transfer.kind, bytes, physics)
     return named(collective_seconds(transfer.kind, bytes, achieved), f"T({transfer.title}, {transfer.phase})", "s")
+
+
+@formula("slowest over mean", "", "the largest of n normal variables (Blom, 1958), none beyond the most there can be")
+def slowest_share(spread: Number, most: Number, tokens: Number, chips: Number) -> Number:
+    """Work of the slowest of some chips over the mean, where chance shares it out: that of t tokens has a standard deviation of
+    spread/sqrt(t) of its mean.
+    """
+    return minimum(most, 1 + spread * normal_maximum(chips) / tokens**0.5)
 
 
 @formula("T_exposed", "s", note="what does not hide under the work that it may hide under")

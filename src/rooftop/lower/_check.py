@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rooftop.costing import outer_axes
+from rooftop.errors import InputError
 from rooftop.lower._attention import BLOCK, computed_share
 from rooftop.lower._compile import Compiled, compile_step
 from rooftop.lower._hlo import list_hlo
@@ -94,7 +95,12 @@ class Check:
 
 
 def check(problem: Problem, plan: Plan, kind: str, *, seconds: float = 600.0, bytes: float = 16e9) -> Check:
-    """Compile a plan's step and compare. See `compile_step` for what is raised."""
+    """Compile a plan's step and compare. See `compile_step` for what is raised; InputError for documents in sequences."""
+    if problem.documents is not None:
+        raise InputError(
+            "the reference Transformer knows no ends of documents; check a plan that was made without --lengths",
+            field="lengths",
+        )
     compiled = compile_step(problem, plan, kind, seconds=seconds, bytes=bytes)
     return compared(problem, plan, compiled)
 

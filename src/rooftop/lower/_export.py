@@ -67,6 +67,11 @@ class _Facts:
         """Sequences of a step."""
         return self.plan.batch_sequences
 
+    @property
+    def packed(self) -> bool:
+        """Whether sequences hold several documents, which attention must not cross."""
+        return self.problem.documents is not None and self.problem.packing == "packed"
+
     def no(self, condition: bool, text: str) -> None:
         """Say what cannot be said."""
         if condition:
@@ -97,6 +102,8 @@ def _maxtext(f: _Facts) -> dict[str, Any]:
                    "capacity_factor": f.moe.capacity_factor}  # fmt: skip
     elif f.mlp is not None:
         result["base_mlp_dim"] = f.mlp.d_ff
+    if f.problem.documents is not None:
+        result["packing"] = f.packed
     for axis, n in ways.items():
         outer = int(slices.get(axis, 1))
         result |= {f"ici_{axis}_parallelism": n // outer, f"dcn_{axis}_parallelism": outer}
@@ -142,7 +149,8 @@ def _megatron_model(f: _Facts) -> dict[str, Any]:
 def _megatron(f: _Facts) -> dict[str, Any]:
     plan, ways = f.plan, f.ways
     sharded = ways["fsdp"] > 1
-    result = _megatron_model(f) | {
+    boundaries = {"reset-position-ids": True, "reset-attention-mask": True} if f.packed else {}
+    result = boundaries | _megatron_model(f) | {
         "tensor-model-parallel-size": ways["tensor"], "pipeline-model-parallel-size": ways["pipeline"],
         "context-parallel-size": ways["context"], "expert-model-parallel-size": ways["expert"],
         "sequence-parallel": ways["tensor"] > 1, "micro-batch-size": plan.sequences, "global-batch-size": f.global_batch,
@@ -208,6 +216,7 @@ def _torchtitan(f: _Facts) -> dict[str, Any]:
     f.no(
         plan.choices.zero == 1 and ways["fsdp"] > 1, "ZeRO stage 1: FSDP2 splits gradients at least; stage 2 is written"
     )
+    f.no(f.packed, "attention inside of documents: choose a flavor of the model with block-causal attention")
     f.no(True, "the sizes of the model: set model.name and model.flavor to a model of torchtitan's")
     schedule = {"1f1b": "Interleaved1F1B" if plan.choices.chunks > 1 else "1F1B", "gpipe": "GPipe"}.get(
         plan.choices.schedule
@@ -236,6 +245,7 @@ def _torchtitan(f: _Facts) -> dict[str, Any]:
 
 def _deepspeed(f: _Facts) -> dict[str, Any]:
     plan, ways = f.plan, f.ways
+    f.no(f.packed, "attention inside of documents is chosen in the model's code")
     f.no(ways["pipeline"] > 1, f"{ways['pipeline']} pipeline stages are PipelineModule(num_stages=...) in code")
     f.no(ways["expert"] > 1, f"{ways['expert']} ways of experts are MoE(ep_size=...) in code")
     f.no(ways["context"] > 1, f"{ways['context']} ways of context are sequence parallelism (Ulysses) in code")

@@ -9,12 +9,11 @@ from rooftop.lower._mesh import chip_order, mesh_of
 from rooftop.lower._reference import Reference
 from rooftop.lower._targets import Target
 from rooftop.training import Plan, Problem
-from rooftop.training._structure import structure
 
 
 def reference_of(problem: Problem, plan: Plan, target: Target) -> Reference:
     """The reference Transformer on the plan's mesh of the target's devices."""
-    kv_heads = structure(problem.model, problem.seq, plan.choices.layout, problem.recipe).kv_heads
+    kv_heads = problem.structure(plan.choices.layout).kv_heads
     order = chip_order(problem, plan, kv_heads)
     devices = target.devices(order.reshape(-1, order.shape[-1]))
     return Reference(problem.model, problem.seq, plan.choices, problem.recipe, mesh_of(devices, order))

@@ -12,7 +12,14 @@ from rooftop.training._critical import (
     slice_critical_batch,
     tensor_limit,
 )
-from rooftop.training._evaluate import Estimate, estimate, evaluate, step_kernels, useful_flops_per_token
+from rooftop.training._evaluate import (
+    Estimate,
+    attention_imbalance,
+    estimate,
+    evaluate,
+    step_kernels,
+    useful_flops_per_token,
+)
 from rooftop.training._explain import explain_estimate
 from rooftop.training._failures import PRESETS, Failures, Goodput, best_interval, failure_rate, goodput
 from rooftop.training._file import described, load, made_for, read_plan, saved, write_plan
@@ -81,6 +88,7 @@ __all__ = [
     "Timeline",
     "Traffic",
     "Wish",
+    "attention_imbalance",
     "axis_bandwidth",
     "best_interval",
     "best_split",

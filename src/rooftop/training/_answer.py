@@ -17,14 +17,13 @@ from rooftop.training._evaluate import Estimate, estimate
 from rooftop.training._failures import goodput
 from rooftop.training._keep import Found
 from rooftop.training._laws import TOKENS_PER_PARAMETER, chinchilla_tokens, six_nd
-from rooftop.training._plan import Plan, environment
+from rooftop.training._plan import Plan, Problem, environment
 from rooftop.training._question import Question, price_of, problem_of
 from rooftop.training._refuse import check_fixed, no_plan
 from rooftop.training._run import Run, chip_hours, cost, energy, run_flops, run_seconds
 from rooftop.training._schedule import rules
 from rooftop.training._search import Limits, Outcome, Scene, search
 from rooftop.training._step import Part, states_of
-from rooftop.training._structure import structure
 from rooftop.transformer import MoE, parameters
 from rooftop.units import dtype_bytes, format_bytes
 
@@ -145,7 +144,7 @@ def named_plan(
             " or use fewer groups and more context or tensor ways",
             field="batch",
         )
-    compiled, m = structure(problem.model, problem.seq, choices.layout, problem.recipe), microbatches
+    compiled, m = problem.structure(choices.layout), microbatches
     for ok, rule in rules(choices, compiled.layers, full, math.lcm(2 * full["pipeline"], 2) if m is None else m):
         if not ok:
             raise InputError(f"the mesh {shown} does not allow {choices.schedule}: {rule}", field="schedule")
@@ -160,12 +159,12 @@ def run_of(question: Question, best: Estimate) -> Run | None:
     """The whole run, if the question says how many tokens it has."""
     if question.tokens is None:
         return None
-    if question.tokens < best.batch_tokens:
+    if question.tokens < best.useful_tokens:
         raise InputError(
-            f"a run of {question.tokens:g} tokens is shorter than one step of {best.batch_tokens}; give more --tokens",
+            f"a run of {question.tokens:g} tokens is shorter than one step of {best.useful_tokens:.0f}; give more --tokens",
             field="tokens",
         )
-    seconds = run_seconds(question.tokens, best.batch_tokens, best.step.expected)
+    seconds = run_seconds(question.tokens, best.useful_tokens, best.step.expected)
     where = best.problem.slice
     lost, reserve = None, 0
     if question.failures is not None:
@@ -176,7 +175,7 @@ def run_of(question: Question, best: Estimate) -> Run | None:
     price = price_of(question)
     return Run(
         tokens=question.tokens,
-        steps=question.tokens / best.batch_tokens,
+        steps=question.tokens / best.useful_tokens,
         seconds=seconds,
         chip_hours=hours,
         usd=None if price is None else cost(hours, price),
@@ -190,7 +189,7 @@ def run_of(question: Question, best: Estimate) -> Run | None:
 def checkpoint_size(best: Estimate) -> float:
     """Bytes of a checkpoint: every parameter with its optimizer states, the weights once (in the master copy if there is one)."""
     problem, recipe = best.problem, best.problem.recipe
-    compiled = structure(problem.model, problem.seq, DEFAULT, recipe)
+    compiled = problem.structure(DEFAULT)
     axes, inner = environment(dict.fromkeys(MESH_AXES, 1), 1, compiled.kv_heads, compiled.axes)
     values = {c.name: c.evaluate(axes, inner, c.held) for c in compiled.programs}
     weights = 0.0 if recipe.master else dtype_bytes(recipe.weights)
@@ -212,6 +211,7 @@ def assumptions(question: Question, best: Estimate) -> tuple[str, ...]:
         "attention is causal and counted exactly, half of the book's convention; MFU counts it so, without recomputation",
         "attention never stores its scores (FlashAttention); its backward pass computes them again",
         f"gradients are accumulated over microbatches; {schedule_text(best.plan)} over pipeline stages",
+        *_of_documents(problem),
         *_of_experts(problem.model.experts),
         f"memory: {problem.capacity / 1e9:.1f} GB of HBM per chip may be used; fragmentation and program are not counted",
     ]
@@ -256,6 +256,17 @@ def assumptions(question: Question, best: Estimate) -> tuple[str, ...]:
     return tuple(result)
 
 
+def _of_documents(problem: Problem) -> tuple[str, ...]:
+    if problem.documents is None:
+        return ()
+    if problem.packing == "padded":
+        return ("documents: each is padded to a sequence, and padding is computed like tokens; a longer one is cut",)
+    return (
+        "documents: laid end to end and cut where a sequence ends; attention stays inside of them, and in every microbatch all"
+        " chips wait for the one with the most of it, as if pieces came at random",
+    )
+
+
 def _of_experts(experts: MoE | None) -> tuple[str, ...]:
     if experts is None:
         return ()
@@ -281,11 +292,11 @@ def grown_parts(best: Estimate, other: Estimate, most: int = 2) -> list[tuple[fl
     """(seconds of the other's step, name) of the parts that take most beyond the chip-time per token of the best."""
     extra: dict[str, float] = {}
     for sign, e in ((1.0, other), (-1.0, best)):
-        chip_seconds = e.plan.chips / e.batch_tokens
+        chip_seconds = e.plan.chips / e.useful_tokens
         for part in e.step.parts:
             key = _part_title(part)
             extra[key] = extra.get(key, 0.0) + sign * float(part.seconds - part.overlapped) * chip_seconds
-    scale = other.batch_tokens / other.plan.chips
+    scale = other.useful_tokens / other.plan.chips
     grown = sorted(((v * scale, k) for k, v in extra.items() if v * scale > 5e-5), reverse=True)
     return grown[:most]
 

@@ -45,8 +45,8 @@ class Comparison:
 
 
 def chip_seconds_per_token(e: Estimate) -> float:
-    """Expected seconds of all chips of the slice, used or not, for one token."""
-    return e.seconds_per_token * e.problem.slice.chips
+    """Expected seconds of all chips of the slice, used or not, for one token that is no padding."""
+    return e.seconds_per_token / e.problem.filled * e.problem.slice.chips
 
 
 def compare(a: Estimate, b: Estimate) -> Comparison:
@@ -86,6 +86,7 @@ def _facts(e: Estimate) -> dict[str, Any]:
         "batch_tokens": e.batch_tokens,
         "microbatches": plan.microbatches,
         "microbatch_sequences": plan.sequences,
+        "documents": None if e.problem.documents is None else f"{e.problem.documents.text[:60]}, {e.problem.packing}",
         "recipe": e.problem.recipe.sentence(),
         **asdict(plan.choices),
     }

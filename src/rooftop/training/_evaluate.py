@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from rooftop.costing import MESH_AXES, PLACEMENT_ORDER, Kernel, Matmuls, Rates, kernels, links_of
+from rooftop.costing import MESH_AXES, PLACEMENT_ORDER, Kernel, Matmuls, Rates, kernels, links_of, slowest_share
 from rooftop.formula import Number, Traced, given, maximum, named
 from rooftop.roofline import Placement
 from rooftop.training._estimate import local, moved
@@ -13,7 +13,7 @@ from rooftop.training._plan import Plan, Problem, environment
 from rooftop.training._run import utilisation
 from rooftop.training._schedule import stages_of
 from rooftop.training._step import Evaluated, Part, Step, memory_of, states_of, step
-from rooftop.training._structure import Structure, structure
+from rooftop.training._structure import Structure
 from rooftop.transformer import training_flops_per_token, with_capacity
 
 
@@ -29,8 +29,26 @@ class Estimate:
 
     @property
     def batch_tokens(self) -> int:
-        """Tokens of a step."""
+        """Tokens of a step, padding among them."""
         return self.plan.batch_sequences * self.problem.seq
+
+    @property
+    def useful_tokens(self) -> float:
+        """Tokens of documents in a step."""
+        return self.batch_tokens * self.problem.filled
+
+    @property
+    def useful_flops(self) -> float:
+        """FLOPs that the model asks for in a step, without recomputation."""
+        return self.flops_per_token * self.useful_tokens
+
+    @property
+    def wasted_flops(self) -> float:
+        """FLOPs of a step that padding takes, without recomputation."""
+        problem = self.problem
+        if problem.filled == 1:
+            return 0.0
+        return useful_flops_per_token(replace(problem, documents=None)) * self.batch_tokens - self.useful_flops
 
     @property
     def bottleneck(self) -> str:
@@ -42,18 +60,18 @@ class Estimate:
         """Model FLOPs utilisation of the chips used: (at the bound, expected)."""
 
         def at(seconds: Number) -> float:
-            return float(utilisation(self.flops_per_token, self.batch_tokens, seconds, self.plan.chips, self.peak))
+            return float(utilisation(self.flops_per_token, self.useful_tokens, seconds, self.plan.chips, self.peak))
 
         return at(self.step.bound), at(self.step.expected)
 
     @property
     def tokens_per_second_per_chip(self) -> float:
-        """Expected throughput of each chip used."""
-        return float(self.batch_tokens / self.step.expected / self.plan.chips)
+        """Expected throughput of each chip used, in tokens of documents."""
+        return float(self.useful_tokens / self.step.expected / self.plan.chips)
 
     @property
     def seconds_per_token(self) -> float:
-        """What plans are ranked by."""
+        """What plans are ranked by; padding counts as tokens, as it does in all plans."""
         return float(self.step.expected / self.batch_tokens)
 
     @property
@@ -69,9 +87,11 @@ def estimate(problem: Problem, the_plan: Plan) -> Estimate:
 
 
 def useful_flops_per_token(problem: Problem) -> float:
-    """FLOPs of training that the model asks for: slots of experts beyond a token's fair share are not useful."""
+    """FLOPs of training that the model asks for, for a token of a document: attention beyond it, and slots of experts beyond a
+    token's fair share, are not useful.
+    """
     model = problem.model if problem.model.experts is None else with_capacity(problem.model, 1.0)
-    return training_flops_per_token(model, problem.seq)
+    return training_flops_per_token(model, problem.seq, problem.pieces)
 
 
 def evaluate(
@@ -87,9 +107,7 @@ def evaluate(
     Without parts, numbers of the problem's hardware and calibration may be arrays or traced: so is the step then. compiled: the
     structure of the model instead of its own, with numbers that are traced.
     """
-    compiled = compiled or structure(
-        problem.model, problem.seq, the_plan.choices.layout, problem.recipe, fold=not traced
-    )
+    compiled = compiled or problem.structure(the_plan.choices.layout, fold=not traced)
     rates = problem.rates
     mesh: dict[str, Number] = {a: the_plan.mesh.get(a, 1) for a in MESH_AXES}
     axes: dict[str, Number] = dict(compiled.axes)
@@ -175,7 +193,7 @@ def step_kernels(e: Estimate) -> tuple[Kernel, ...]:
     Embedding and head are listed although with several stages no chip has both. What is recomputed is a phase of its own.
     """
     problem, plan = e.problem, e.plan
-    compiled = structure(problem.model, problem.seq, plan.choices.layout, problem.recipe)
+    compiled = problem.structure(plan.choices.layout)
     mesh: dict[str, Number] = {a: plan.mesh.get(a, 1) for a in MESH_AXES}
     axes, inner = environment(mesh, plan.sequences, compiled.kv_heads, compiled.axes)
     kinds = stages_of(compiled.layers, inner["pipeline"], plan.microbatches, plan.choices)
@@ -191,6 +209,18 @@ def step_kernels(e: Estimate) -> tuple[Kernel, ...]:
             if kernel.phase == "forward" and not again.isdisjoint(work.ops):
                 result.append(replace(kernel, phase="recompute"))
     return tuple(result)
+
+
+def attention_imbalance(problem: Problem, plan: Plan) -> float:
+    """Work of attention in a microbatch on the chip that has most of it, over the mean, where documents differ in length."""
+    compiled = problem.structure(plan.choices.layout)
+    axes, inner = environment(plan.mesh, plan.sequences, compiled.kv_heads, dict(compiled.axes))
+    shares = [1.0]
+    for c in compiled.programs:
+        values = c.evaluate(axes, inner)
+        uneven = (w.uneven for w in c.works if w.uneven is not None)
+        shares += [float(slowest_share(u.spread, u.most, values[u.tokens], values[u.chips])) for u in uneven]
+    return max(shares)
 
 
 def _only(axes: str, active: set[str]) -> str:

@@ -27,6 +27,9 @@ def explain_estimate(best: Estimate, quantity: str, depth: int = 2, *, question:
     known |= {f"memory.{part}": value for part, value in result.memory.items()}
     known |= {name: value for name, value in result.resources.items()}
     tokens = given(best.batch_tokens, "batch_tokens", "tokens")
+    if best.problem.filled < 1:
+        filled = given(best.problem.filled, "filled", "", "mean length of documents in a sequence over its length")
+        tokens = named(tokens * filled, "useful tokens", "tokens")
     chips = given(best.plan.chips, "chips")
     flops = given(best.flops_per_token, "FLOPs per token", "FLOP", "forward and backward matmuls, causal attention")
     peak = given(best.peak, "C", "FLOP/s", f"data sheet of {best.problem.slice.chip.name}")

@@ -25,7 +25,6 @@ from rooftop.training._plan import Plan
 from rooftop.training._question import Question, problem_of
 from rooftop.training._refuse import check_fixed
 from rooftop.training._schedule import rules
-from rooftop.training._structure import structure
 from rooftop.transformer import architecture, with_capacity
 
 VERSION = 1
@@ -45,6 +44,8 @@ _FOR: dict[str, tuple[type, ...]] = {
     "capacity_factor": (int, float),
     "collective_matmul": (bool,),
     "headroom": (int, float),
+    "lengths": (str,),
+    "packing": (str,),
 }
 
 
@@ -173,7 +174,7 @@ def plan_from(data: Mapping[str, Any], question: Question, where: str) -> Plan:
     if factors is None or microbatches is None or sequences is None:
         return named_plan(question, mesh, microbatches=microbatches, choices=chosen)
     full = {a: mesh.get(a, 1) for a in MESH_AXES}
-    layers = structure(problem.model, problem.seq, chosen.layout, problem.recipe).layers
+    layers = problem.structure(chosen.layout).layers
     for ok, rule in rules(chosen, layers, full, microbatches):
         if not ok:
             raise InputError(f"{where}: this plan cannot be: {rule}", field="schedule")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rooftop.costing import outer_axes
 from rooftop.training._plan import Plan, Problem, environment
-from rooftop.training._structure import Compiled, structure
+from rooftop.training._structure import Compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Ledger:
 
 def ledger(problem: Problem, plan: Plan) -> Ledger:
     """Count a plan's step. Layers of a pipeline count as on an even stage; the ends of the model count whole."""
-    found = structure(problem.model, problem.seq, plan.choices.layout, problem.recipe)
+    found = problem.structure(plan.choices.layout)
     axes, inner = environment(plan.mesh, plan.sequences, found.kv_heads, dict(found.axes))
     stages = plan.mesh.get("pipeline", 1)
     multiplies: list[Multiply] = []

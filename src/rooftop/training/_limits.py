@@ -18,7 +18,6 @@ from rooftop.training._question import Question
 from rooftop.training._search import Limits
 from rooftop.training._space import options
 from rooftop.training._step import Step
-from rooftop.training._structure import structure
 
 #: Ways of an axis are of use while the best plan with them is slower by no more than this.
 USEFUL = 0.05
@@ -165,5 +164,5 @@ def _more(problem: Problem, axis: str, ways: int) -> list[int]:
     while doubled <= problem.slice.chips:
         candidates.append(doubled)
         doubled *= 2
-    compiled = structure(problem.model, problem.seq, DEFAULT, problem.recipe)
+    compiled = problem.structure(DEFAULT)
     return candidates if axis == "data" else [w for w in candidates if options(compiled, axis, [w])]

@@ -13,6 +13,11 @@ from rooftop.hardware import Slice, peak
 from rooftop.roofline import Calibration, Dimension, dimensions
 from rooftop.training._choices import DEFAULT, Choices
 from rooftop.training._recipe import Recipe
+from rooftop.training._structure import Structure, structure
+from rooftop.transformer import Documents, pieces_of
+
+#: What becomes of documents that are shorter than a sequence: laid end to end and cut where a sequence ends, or padded.
+PACKING = ("packed", "padded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,23 @@ class Problem:
     calibration: Calibration
     headroom: float = 0.0  # part of HBM that must stay free
     max_batch_tokens: float = math.inf
+    documents: Documents | None = None  # of which sequences are made; each one document unless given
+    packing: str = "packed"
+
+    def structure(self, layout: Choices, *, fold: bool = True) -> Structure:
+        """The model under the choices of a layout; see `_structure.structure`."""
+        inside = self.pieces if self.packing == "packed" else None
+        return structure(self.model, self.seq, layout, self.recipe, inside, fold=fold)
+
+    @property
+    def pieces(self) -> Documents | None:
+        """Documents as sequences hold them, those that are too long in pieces."""
+        return None if self.documents is None else pieces_of(self.documents, self.seq, self.packing == "packed")
+
+    @property
+    def filled(self) -> float:
+        """The part of all positions that hold tokens; the others are padding."""
+        return 1.0 if self.pieces is None or self.packing == "packed" else self.pieces.mean / self.seq
 
     @property
     def capacity(self) -> float:

@@ -11,7 +11,6 @@ from rooftop.roofline import Calibration, Placement
 from rooftop.training._estimate import local, moved
 from rooftop.training._plan import Plan, Problem, environment
 from rooftop.training._step import Evaluated, states_of, step
-from rooftop.training._structure import structure
 
 
 class Prepared:
@@ -19,7 +18,7 @@ class Prepared:
 
     def __init__(self, problem: Problem, plan: Plan) -> None:
         self.problem, self.plan = problem, plan
-        self._compiled = structure(problem.model, problem.seq, plan.choices.layout, problem.recipe)
+        self._compiled = problem.structure(plan.choices.layout)
         mesh: dict[str, Number] = {a: plan.mesh.get(a, 1) for a in MESH_AXES}
         axes, self._inner = environment(mesh, plan.sequences, self._compiled.kv_heads, dict(self._compiled.axes))
         self._placement = Placement(problem.dimensions, tuple(dict(f) for f in plan.factors), PLACEMENT_ORDER)

@@ -6,12 +6,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rooftop.errors import InputError
+from rooftop.errors import InputError, nearest
 from rooftop.hardware import Slice
 from rooftop.roofline import Calibration, calibration_for
 from rooftop.training._failures import Failures
-from rooftop.training._plan import Problem
+from rooftop.training._plan import PACKING, Problem
 from rooftop.training._recipe import RECIPES, recipe
+from rooftop.transformer import Documents, documents_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class Question:
     calibration: Calibration | None = None
     collective_matmul: bool = False
     failures: Failures | None = None
+    lengths: str | Documents | None = None
+    packing: str = "packed"
 
 
 def problem_of(question: Question) -> Problem:
@@ -66,6 +69,13 @@ def problem_of(question: Question) -> Problem:
             f"headroom={question.headroom} is not a share of HBM; give 0 to below 1, as in --headroom 0.1",
             field="headroom",
         )
+    if question.packing not in PACKING:
+        raise InputError(
+            f"packing={question.packing[:40]!r} is not known{nearest(question.packing, PACKING)}; use {' or '.join(PACKING)}",
+            field="packing",
+        )
+    if question.lengths is None and question.packing != "packed":
+        raise InputError("packing changes nothing without lengths of documents; give --lengths, too", field="packing")
     chosen = recipe(
         question.precision, moments=question.optimizer_dtype, optimizer_name=question.optimizer,
         gradients=question.gradient_dtype, reduction=question.reduction_dtype,
@@ -88,6 +98,8 @@ def problem_of(question: Question) -> Problem:
         calibration=calibration,
         headroom=question.headroom,
         max_batch_tokens=most,
+        documents=documents_of(question.lengths) if isinstance(question.lengths, str) else question.lengths,
+        packing=question.packing,
     )  # fmt: skip
 
 

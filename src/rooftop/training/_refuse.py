@@ -12,12 +12,11 @@ from rooftop.training._choices import DEFAULT, Choices
 from rooftop.training._plan import Problem
 from rooftop.training._search import Outcome, search
 from rooftop.training._space import options
-from rooftop.training._structure import structure
 
 
 def check_fixed(problem: Problem, fixed: Mapping[str, int], layout: Choices = DEFAULT) -> None:
     """Refuse mesh axes that do not exist, and ways that do not divide the model under a layout, by name."""
-    compiled = structure(problem.model, problem.seq, layout, problem.recipe)
+    compiled = problem.structure(layout)
     for axis, ways in fixed.items():
         if axis not in MESH_AXES:
             raise InputError(

@@ -32,7 +32,7 @@ class Point:
     @property
     def tokens_per_second(self) -> float:
         """Expected throughput of all chips."""
-        return 0.0 if self.best is None else self.best.batch_tokens / float(self.best.step.expected)
+        return 0.0 if self.best is None else self.best.useful_tokens / float(self.best.step.expected)
 
 
 @dataclass(frozen=True, slots=True)

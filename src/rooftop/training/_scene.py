@@ -22,7 +22,7 @@ from rooftop.training._estimate import Local, Moved, local, moved
 from rooftop.training._plan import Plan, Problem, environment
 from rooftop.training._space import Batch, Limits, allows, microbatchings
 from rooftop.training._step import Evaluated, memory_of, states_of, step
-from rooftop.training._structure import Compiled, structure
+from rooftop.training._structure import Compiled
 
 Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -34,7 +34,7 @@ class Scene:
 
     def __init__(self, problem: Problem, limits: Limits) -> None:
         self.problem, self.limits, self.choices = problem, limits, limits.choices
-        self.structures = {c: structure(problem.model, problem.seq, c, problem.recipe) for c in limits.layouts}
+        self.structures = {c: problem.structure(c) for c in limits.layouts}
         self.any = next(iter(self.structures.values()))
         #: one structure for each set of axes that must divide evenly
         self.divisibles = tuple({s.divisible: s for s in self.structures.values()}.values())

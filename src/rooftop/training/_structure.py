@@ -27,13 +27,14 @@ from rooftop.arrays import (
     weight_sharding,
 )
 from rooftop.costing import INNER_AXES, Collector, Terms, Transfer, Work, outer_name
+from rooftop.errors import InputError
 from rooftop.training._choices import Choices
 from rooftop.training._layouts import Layouts, layouts
 from rooftop.training._lowered import low_ops, lowered, narrow_arrays
 from rooftop.training._optimizer import matrix_axes, moment_bytes, newton_schulz_flops, optimizer
 from rooftop.training._recipe import Recipe
 from rooftop.training._remat import POLICIES, remat
-from rooftop.transformer import Architecture, programs
+from rooftop.transformer import Architecture, Documents, programs
 from rooftop.units import dtype_bytes
 
 
@@ -99,13 +100,29 @@ class Structure:
 
 
 @functools.lru_cache(maxsize=64)
-def structure(model: Architecture, seq: int, layout: Choices, recipe: Recipe, *, fold: bool = True) -> Structure:
+def structure(
+    model: Architecture,
+    seq: int,
+    layout: Choices,
+    recipe: Recipe,
+    documents: Documents | None = None,
+    *,
+    fold: bool = True,
+) -> Structure:
     """Resolve and compile a model for training at a sequence length under the choices of a layout (`Choices.layout`).
+
+    documents: the pieces of documents that fill the sequences, each one document unless given.
 
     fold: put sizes that do not depend on the plan into coefficients and add up terms that are then alike; without it,
     every term keeps the names that an explanation shows.
     """
-    parts = programs(model, seq)
+    if documents is not None and layout.causal == "contiguous":
+        raise InputError(
+            "causal=contiguous is not modelled with documents of several lengths, which decide what each chunk attends to;"
+            " leave causal or the lengths out",
+            field="causal",
+        )
+    parts = programs(model, seq, documents)
     rules = layouts(layout)
     every = [parts.embed, *(b.program for b in parts.blocks), parts.head]
     if layout.context_kind == "ulysses":

@@ -16,6 +16,7 @@ from rooftop.transformer._counts import (
     training_flops_per_token,
     weight_bytes,
 )
+from rooftop.transformer._documents import Documents, documents_of, pieces_of
 from rooftop.transformer._families import families
 from rooftop.transformer._layers import (
     MLP,
@@ -49,6 +50,7 @@ __all__ = [
     "CompressedAttention",
     "Custom",
     "DeltaNet",
+    "Documents",
     "Flops",
     "Indexer",
     "LatentAttention",
@@ -67,6 +69,7 @@ __all__ = [
     "architecture",
     "attended",
     "axis_size",
+    "documents_of",
     "families",
     "flops_per_token",
     "from_config",
@@ -75,6 +78,7 @@ __all__ = [
     "kv_cache_bytes",
     "models",
     "parameters",
+    "pieces_of",
     "prefill",
     "programs",
     "read_config",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rooftop.transformer._builder import Builder, Cache
+from rooftop.transformer._documents import Seen
 from rooftop.transformer._layers import Attention, CompressedAttention, Indexer, LatentAttention
 
 PART = "attention"
@@ -14,12 +17,21 @@ def attended(seq: int, window: int = 0, chunk: int = 0) -> float:
 
     window: each query sees that many keys at most, itself included. chunk: attention stays inside chunks of so many.
     """
-    if 0 < chunk < seq:
-        whole, rest = divmod(seq, chunk)
-        return (whole * chunk * (chunk + 1) + rest * (rest + 1)) / 2 / seq**2
-    if 0 < window < seq:
-        return (window * (window + 1) / 2 + (seq - window) * window) / seq**2
+    if 0 < chunk < seq or 0 < window < seq:
+        return float(causal_points(seq, window, chunk) / float(seq) ** 2)
     return (seq + 1) / (2 * seq)
+
+
+def causal_points(tokens: Any, window: int = 0, chunk: int = 0) -> Any:
+    """Points that causal attention computes over so many tokens (a number or an array); limits as in `attended`."""
+    if chunk:
+        whole, rest = tokens // chunk, tokens % chunk
+        return (whole * chunk * (chunk + 1) + rest * (rest + 1)) / 2
+    if window:
+        beyond = (tokens - window) * (tokens > window)
+        near = tokens - beyond
+        return near * (near + 1) / 2 + beyond * window
+    return tokens * (tokens + 1) / 2
 
 
 def attended_after(before: int, tokens: int, limit: int = 0) -> float:
@@ -30,11 +42,26 @@ def attended_after(before: int, tokens: int, limit: int = 0) -> float:
     return (rising * before + rising * (rising + 1) / 2 + (tokens - rising) * limit) / (tokens * (before + tokens))
 
 
-def _seen(b: Builder, seq: int, window: int = 0, chunk: int = 0, top: int = 0) -> float:
+def _seen(b: Builder, seq: int, window: int = 0, chunk: int = 0, top: int = 0) -> Seen:
     """The part of all points that is computed. A token that is generated sees what its layer keeps, or the `top` best."""
     if b.context:
-        return attended_after(seq - b.tokens, b.tokens, top or window or chunk)
-    return attended(seq, top or window, chunk)
+        return Seen(attended_after(seq - b.tokens, b.tokens, top or window or chunk))
+    plain = attended(seq, top or window, chunk)
+    if b.documents is None:
+        return Seen(plain)
+    return b.documents.seen(lambda n: causal_points(n, top or window, 0 if top else chunk), plain, seq)
+
+
+def _seen_both_ways(b: Builder, seq: int, window: int) -> Seen:
+    """The same where tokens see what comes after them, too; window: so many to each side."""
+    plain = min(1.0, (2 * window + 1) / seq) if window else 1.0
+    if b.documents is None:
+        return Seen(plain)
+
+    def points(n: Any) -> Any:
+        return n * (n - (n - 2 * window - 1) * (n > 2 * window + 1)) if window else n * n
+
+    return b.documents.seen(points, plain, seq)
 
 
 def attention(b: Builder, spec: Attention, y: str, seq: int, prefix: str = "attention") -> str:
@@ -111,18 +138,18 @@ def attention(b: Builder, spec: Attention, y: str, seq: int, prefix: str = "atte
             k = mapped("rotate_k", k0, k_more, "k", ("B", "S", k_axis, h), 3.0)
             values = b.array(f"{sub}v", "B", "S", k_axis, hv)
             v = b.map(f"{prefix}.v_keys", (v0, *bias), values, PART, 1.0 if bias else 0.0, linear=True)
-    fraction, learned = 1.0, _NOTHING
+    seen, learned = Seen(1.0), _NOTHING
     if spec.keys != "memory" and spec.causal:
-        fraction = _seen(b, seq, spec.window, spec.chunk)
-    elif spec.window and not spec.causal:
-        fraction = min(1.0, (2 * spec.window + 1) / seq)
+        seen = _seen(b, seq, spec.window, spec.chunk)
+    elif not spec.causal:
+        seen = _seen_both_ways(b, seq, spec.window)
     if spec.indexer is not None:
-        fraction, learned = _indexer(b, spec.indexer, y, None, seq)
+        seen, learned = _indexer(b, spec.indexer, y, None, seq)
     if spec.sinks:
         learned += (weight("sinks", k_axis, g),)
     if spec.buckets:
         learned += (weight("relative_bias", b.axis("buckets", spec.buckets), k_axis, g),)
-    o = _core(b, prefix, sub, q, k, v, (k_axis, g), (k_axis, g, hv), fraction, learned)
+    o = _core(b, prefix, sub, q, k, v, (k_axis, g), (k_axis, g, hv), seen, learned)
     o = _gated(b, spec.gate, y, o, (k_axis, g), hv, prefix, sub)
     if "o" in spec.bias:
         b.late_bias(f"{sub}b_o", "D")
@@ -131,24 +158,24 @@ def attention(b: Builder, spec: Attention, y: str, seq: int, prefix: str = "atte
 
 def _core(
     b: Builder, prefix: str, sub: str, q: str, k: str, v: str, heads: tuple[str, ...], out: tuple[str, ...],
-    fraction: float, learned: tuple[str, ...], keys: str = "S", tag: str = "",
+    seen: Seen, learned: tuple[str, ...], keys: str = "S", tag: str = "",
 ) -> str:  # fmt: skip
     """softmax(q k) v in one fused kernel."""
     kernel = f"{prefix}{tag}"
     points = ("B", *heads, "T", keys)
     s = b.einsum(
-        f"{prefix}.scores{tag}", (q, k), b.array(f"{sub}scores{tag}", *points), PART, fused=kernel, fraction=fraction
+        f"{prefix}.scores{tag}", (q, k), b.array(f"{sub}scores{tag}", *points), PART, fused=kernel, fraction=seen
     )
     p = b.map(
         f"{prefix}.softmax{tag}",
         (s, *learned),
         b.array(f"{sub}weights{tag}", *points),
         PART,
-        5.0 * fraction,
+        5.0 * seen.part,
         fused=kernel,
     )
     return b.einsum(
-        f"{prefix}.values{tag}", (p, v), b.array(f"{sub}o{tag}", "B", "T", *out), PART, fused=kernel, fraction=fraction
+        f"{prefix}.values{tag}", (p, v), b.array(f"{sub}o{tag}", "B", "T", *out), PART, fused=kernel, fraction=seen
     )
 
 
@@ -162,15 +189,15 @@ def _gated(
     return b.map(f"{prefix}.gating", (o, g), b.array(f"{sub}o_gated", "B", "T", *heads, value), PART, 3.0)
 
 
-def _indexer(b: Builder, spec: Indexer, y: str, compressed: str | None, seq: int) -> tuple[float, tuple[str, ...]]:
+def _indexer(b: Builder, spec: Indexer, y: str, compressed: str | None, seq: int) -> tuple[Seen, tuple[str, ...]]:
     """Score all keys with small heads (axes I, J) and choose: the part of all points that the main attention computes,
     and the array of choices.
 
     DeepSeek-V3.2-Exp, section 2: each query keeps its `top` best keys, so that it computes what a window of `top` would.
     """
-    fraction = _seen(b, seq, top=spec.top)
+    seen = _seen(b, seq, top=spec.top)
     if spec.shared:
-        return fraction, ()
+        return seen, ()
     i, j = b.axis("I", spec.heads), b.axis("J", spec.head_dim)
     if compressed is None or spec.from_input:
         w_q = b.weight("w_index_q", "D", i, j)
@@ -180,14 +207,14 @@ def _indexer(b: Builder, spec: Indexer, y: str, compressed: str | None, seq: int
     k0 = b.matmul("indexer.k", y, b.weight("w_index_k", "D", j), "index_k0", (j,), PART)
     norms = b.vectors("index_norm", spec.norm_weights, j)
     k = b.keep("indexer.rotate_k", (k0, *norms), "index_k", (j,), PART, 7.0)
-    return fraction, (_choose(b, spec, q, k, y, "S", _seen(b, seq), min(spec.top, seq)),)
+    return seen, (_choose(b, spec, q, k, y, "S", _seen(b, seq), min(spec.top, seq)),)
 
 
-def _choose(b: Builder, spec: Indexer, q: str, k: str, y: str, keys: str, fraction: float, top: int) -> str:
+def _choose(b: Builder, spec: Indexer, q: str, k: str, y: str, keys: str, seen: Seen, top: int) -> str:
     """Scores of all keys by every small head, summed with learned weights; the best `top` are chosen."""
     i = b.axis("I", spec.heads)
     points = b.array("index_heads", "B", "T", i, keys)
-    scores = b.einsum("indexer.scores", (q, k), points, PART, fused="indexer", fraction=fraction)
+    scores = b.einsum("indexer.scores", (q, k), points, PART, fused="indexer", fraction=seen)
     mixed: tuple[str, ...] = (scores,)
     if spec.head_weights:
         weights = b.matmul("indexer.weights", y, b.weight("w_index_heads", "D", i), "index_weights", (i,), PART)
@@ -216,9 +243,9 @@ def latent_attention(b: Builder, spec: LatentAttention, y: str, seq: int) -> str
     rotated = b.matmul("attention.k_shared", y, b.weight("w_k_shared", "D", r), "k_shared", (r,), PART)
     w_k = b.weight("w_k", rank, k_axis, hn, layout="latent_weight")
     w_v = b.weight("w_v", rank, k_axis, hv, layout="latent_weight")
-    fraction, chosen = _seen(b, seq), _NOTHING
+    seen, chosen = _seen(b, seq), _NOTHING
     if spec.indexer is not None:
-        fraction, chosen = _indexer(b, spec.indexer, y, compressed, seq)
+        seen, chosen = _indexer(b, spec.indexer, y, compressed, seq)
     norm = b.weight("kv_norm", rank)
     latent = b.keep("attention.kv_norm", (down, norm), "kv_latent", (rank,), PART, 4.0)
     k_r = b.keep("attention.rotate_k", (rotated,), "k_r", (r,), PART, 3.0, linear=True)
@@ -230,7 +257,7 @@ def latent_attention(b: Builder, spec: LatentAttention, y: str, seq: int) -> str
         q_r0 = b.matmul("attention.q_rotated", source, w_q_r, "q_r0", (k_axis, g, r), PART)
         q_r = b.map("attention.rotate_q", (q_r0,), b.array("q_r", "B", "T", k_axis, g, r), PART, 3.0, linear=True)
         q = b.matmul("attention.absorb_k", q_n, w_k, "q", (k_axis, g, rank), PART)
-        o_latent = _absorbed_core(b, q, q_r, latent, k_r, (k_axis, g), fraction, chosen)
+        o_latent = _absorbed_core(b, q, q_r, latent, k_r, (k_axis, g), seen, chosen)
         o = b.matmul("attention.absorb_v", o_latent, w_v, "o", (k_axis, g, hv), PART)
     else:
         h = b.axis("H", spec.nope_dim + spec.rope_dim)
@@ -241,25 +268,25 @@ def latent_attention(b: Builder, spec: LatentAttention, y: str, seq: int) -> str
         k_n = b.einsum("attention.k", (latent, w_k), b.array("k_n", "B", "S", k_axis, hn), PART)
         k = b.map("attention.join_k", (k_n, k_r), b.array("k", "B", "S", k_axis, h), PART, 1.0, linear=True)
         v = b.einsum("attention.v", (latent, w_v), b.array("v", "B", "S", k_axis, hv), PART)
-        o = _core(b, "attention", "", q, k, v, (k_axis, g), (k_axis, g, hv), fraction, chosen)
+        o = _core(b, "attention", "", q, k, v, (k_axis, g), (k_axis, g, hv), seen, chosen)
     o = _gated(b, spec.gate, y, o, (k_axis, g), hv)
     return b.einsum("attention.o", (o, b.weight("w_o", k_axis, g, hv, "D")), b.residual("attention_out"), PART)
 
 
 def _absorbed_core(
-    b: Builder, q: str, q_r: str, keys: str, k_r: str, heads: tuple[str, ...], fraction: float, chosen: tuple[str, ...]
+    b: Builder, q: str, q_r: str, keys: str, k_r: str, heads: tuple[str, ...], seen: Seen, chosen: tuple[str, ...]
 ) -> str:
     """Attention to the compressed vectors themselves, which are keys and values of all heads."""
     points = ("B", *heads, "T", "S")
 
     def product(name: str, inputs: tuple[str, str], output: str, *axes: str) -> str:
         made = b.array(output, *axes)
-        return b.einsum(f"attention.{name}", inputs, made, PART, fused="attention", fraction=fraction)
+        return b.einsum(f"attention.{name}", inputs, made, PART, fused="attention", fraction=seen)
 
     s = product("scores", (q, keys), "scores", *points)
     s_r = product("scores_rotated", (q_r, k_r), "scores_rotated", *points)
     p = b.map(
-        "attention.softmax", (s, s_r, *chosen), b.array("weights", *points), PART, 6.0 * fraction, fused="attention"
+        "attention.softmax", (s, s_r, *chosen), b.array("weights", *points), PART, 6.0 * seen.part, fused="attention"
     )
     return product("values", (p, keys), "o_latent", "B", "T", *heads, "L")
 
@@ -288,16 +315,16 @@ def compressed_attention(b: Builder, spec: CompressedAttention, y: str, seq: int
         entries = _compressor(b, y, "compressed", spec.ratio, spec.head_dim, "H", overlap, seq)
         reach = b.context + b.tokens - 1 if b.context else seq
         count = max(1, reach // spec.ratio)
-        fraction, chosen = _seen(b, reach), _NOTHING
+        seen, chosen = _seen(b, reach), _NOTHING
         index = spec.indexer
         if index is not None:
             small = _compressor(b, y, "index_k", spec.ratio, index.head_dim, b.axis("J", index.head_dim), 2, seq)
             w_index = b.weight("w_index_q", low, b.axis("I", index.heads), "J", layout="latent_weight")
             index_q = b.matmul("indexer.q", compressed, w_index, "index_q", ("I", "J"), PART)
             # a query sees an entry for `ratio` tokens before it, and at most `top`: a window of top x ratio tokens
-            fraction = _seen(b, reach, top=index.top * spec.ratio)
+            seen = _seen(b, reach, top=index.top * spec.ratio)
             chosen = (_choose(b, index, index_q, small, y, "N", _seen(b, reach), min(index.top, count)),)
-        far = _core(b, "attention", "", q, entries, entries, (k_axis, g), (k_axis, g, h), fraction, chosen, "N", "_far")
+        far = _core(b, "attention", "", q, entries, entries, (k_axis, g), (k_axis, g, h), seen, chosen, "N", "_far")
         o = b.map("attention.join", (o, far), b.array("o_joined", "B", "T", k_axis, g, h), PART, 3.0)
     w_a = b.weight("w_o_down", k_axis, g, h, r, layout="latent_weight")
     low_out = b.matmul("attention.o_down", o, w_a, "o_low", (k_axis, r), PART)

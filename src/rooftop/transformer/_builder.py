@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rooftop.arrays import Array, Op, Program, Size
 from rooftop.errors import InputError
+from rooftop.transformer._documents import Documents, Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +32,17 @@ class Builder:
     suffix: what names of new arrays and axes end with, so that two mixers can stand in one program.
 
     context: 0 for whole sequences (training, prefill), else the positions before the token that is generated.
+    documents: what sequences are filled with, where they are not one document each; attention stays inside of them.
 
     Arrays of the residual stream have layout "residual", weights layout "weight", all others layout "inner": the rows of
     a plan's sharding table.
     """
 
     def __init__(
-        self, axes: Mapping[str, int | Size], *, norm_weights: int = 1, streams: int = 1, context: int = 0
-    ) -> None:
-        self.context = context
+        self, axes: Mapping[str, int | Size], *, norm_weights: int = 1, streams: int = 1, context: int = 0,
+        documents: Documents | None = None,
+    ) -> None:  # fmt: skip
+        self.context, self.documents = context, documents
         tokens = axes.get("T", 1)
         self.tokens = tokens if isinstance(tokens, int) else 1
         self.suffix = ""
@@ -85,10 +88,13 @@ class Builder:
 
     def einsum(
         self, name: str, inputs: tuple[str, ...], output: str, part: str, *, fused: str | None = None,
-        fraction: float = 1.0,
+        fraction: float | Seen = 1.0,
     ) -> str:  # fmt: skip
-        """The sum of products over all axes that the output lacks."""
-        self.ops.append(Op(name, "einsum", inputs, output, fused=fused, fraction=fraction, part=part))
+        """The sum of products over all axes that the output lacks. fraction: the part of its points that is computed."""
+        seen = fraction if isinstance(fraction, Seen) else Seen(fraction)
+        self.ops.append(
+            Op(name, "einsum", inputs, output, fused=fused, fraction=seen.part, uneven=seen.uneven, part=part)
+        )
         return output
 
     def matmul(

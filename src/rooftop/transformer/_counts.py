@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from rooftop.arrays import Op, Program, Size
 from rooftop.transformer._architecture import Architecture
 from rooftop.transformer._builder import Cache
+from rooftop.transformer._documents import Documents
 from rooftop.transformer._program import Block, programs
 from rooftop.units import dtype_bytes
 
@@ -101,11 +102,13 @@ class Flops:
 
 
 @functools.lru_cache(maxsize=512)
-def flops_per_token(arch: Architecture, seq: int) -> Flops:
-    """Forward FLOPs of one token in a sequence of `seq`, from the einsums and scans of the programs."""
+def flops_per_token(arch: Architecture, seq: int, documents: Documents | None = None) -> Flops:
+    """Forward FLOPs of one token in a sequence of `seq`, from the einsums and scans of the programs. documents: the pieces
+    of documents that fill the sequences, each one document unless given.
+    """
     matmul = attention = whole = scan = 0.0
     parts: dict[str, float] = {}
-    for program, count in programs(arch, seq).every:
+    for program, count in programs(arch, seq, documents).every:
         for op in program.ops:
             points = count * _points(program, op) / seq / _spare(program, op, arch)
             if op.kind == "scan":
@@ -145,9 +148,9 @@ def axis_size(program: Program, axis: str) -> float:
     return float(size(known)) if isinstance(size, Size) else known[axis]
 
 
-def training_flops_per_token(arch: Architecture, seq: int) -> float:
+def training_flops_per_token(arch: Architecture, seq: int, documents: Documents | None = None) -> float:
     """Useful FLOPs of training for one token: forward, and twice that backward; attention counted exactly."""
-    return 3 * flops_per_token(arch, seq).forward
+    return 3 * flops_per_token(arch, seq, documents).forward
 
 
 def _entry(block: Block, cache: Cache, dtype: str) -> float:

@@ -11,9 +11,11 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from rooftop.arrays import Program
+from rooftop.errors import InputError
 from rooftop.transformer._architecture import Architecture
 from rooftop.transformer._attention import attention, compressed_attention, latent_attention
 from rooftop.transformer._builder import Builder, Cache
+from rooftop.transformer._documents import Documents
 from rooftop.transformer._feed_forward import mlp, moe
 from rooftop.transformer._layers import (
     Attention,
@@ -63,14 +65,22 @@ class Programs:
 
 
 @functools.lru_cache(maxsize=256)
-def programs(arch: Architecture, seq: int) -> Programs:
-    """The programs at a sequence length (of the encoder and the decoder, where there are two)."""
+def programs(arch: Architecture, seq: int, documents: Documents | None = None) -> Programs:
+    """The programs at a sequence length (of the encoder and the decoder, where there are two). documents: the pieces of
+    documents that fill the sequences, each one document unless given. Raises InputError where documents have no meaning.
+    """
+    if documents is not None and (arch.encoder or any(layer.cross is not None for layer in arch.stack)):
+        raise InputError(
+            f"{arch.name} reads what an encoder made: how documents of one share sequences with those of the other is not modelled;"
+            " leave the lengths of documents out",
+            field="lengths",
+        )
     blocks: list[Block] = []
     if arch.encoder:
         blocks += _kinds(arch, arch.encoder, seq, "encoder")
         blocks.append(Block(_encoder_end(arch, seq), 1))
     first = len(blocks)
-    blocks += _kinds(arch, arch.stack, seq, "")
+    blocks += _kinds(arch, arch.stack, seq, "", documents=documents)
     kinds = list(dict.fromkeys(_at(layer, seq) for layer in arch.stack))
     order = tuple(first + kinds.index(_at(layer, seq)) for layer in arch.stack)
     towers = tuple(Block(program, count) for t in arch.towers for program, count in tower_programs(t, _layer))
@@ -105,12 +115,15 @@ def prefill(arch: Architecture, tokens: int, cached: int = 0) -> Programs:
     return Programs(whole.embed, whole.blocks, _head(arch, 1, loss=False))
 
 
-def _kinds(arch: Architecture, stack: tuple[Layer, ...], seq: int, prefix: str, context: int = 0) -> list[Block]:
+def _kinds(
+    arch: Architecture, stack: tuple[Layer, ...], seq: int, prefix: str, context: int = 0,
+    documents: Documents | None = None,
+) -> list[Block]:  # fmt: skip
     """Equal layers together, in the order in which they first occur; a window as long as the sequence is none."""
     counts = Counter(_at(layer, context + seq - 1 if context else seq) for layer in stack)
     names = _names(list(counts), prefix)
     return [
-        _block(arch, layer, seq, name, count, context)
+        _block(arch, layer, seq, name, count, context, documents)
         for (layer, count), name in zip(counts.items(), names, strict=True)
     ]
 
@@ -166,11 +179,14 @@ def _mixer_name(mixer: Mixer) -> str:
             return "mamba"
 
 
-def _block(arch: Architecture, layer: Layer, seq: int, name: str, count: int, context: int = 0) -> Block:
+def _block(
+    arch: Architecture, layer: Layer, seq: int, name: str, count: int, context: int, documents: Documents | None
+) -> Block:
     keys = _kept(layer, context) + seq - 1 if context else seq
     b = Builder(
-        {"T": seq, "S": keys, "D": arch.d_model}, norm_weights=arch.norm_weights, streams=layer.streams, context=context
-    )
+        {"T": seq, "S": keys, "D": arch.d_model}, norm_weights=arch.norm_weights, streams=layer.streams, context=context,
+        documents=documents,
+    )  # fmt: skip
     axes = ("B", "T", "D") if layer.streams == 1 else ("B", "T", b.axis("W", layer.streams), "D")
     _layer(b, layer, b.input("x", *axes, layout="residual"), keys)
     return Block(b.program(name), count, tuple(b.caches))

@@ -14,6 +14,7 @@ from rooftop.training import (
     Optimum,
     Reach,
     Run,
+    attention_imbalance,
     described,
     loss,
     six_nd,
@@ -75,6 +76,7 @@ def estimate_json(e: Estimate) -> dict[str, Any]:
         **described(e),
         "chips": e.plan.chips,
         "batch_tokens": e.batch_tokens,
+        "documents": documents_json(e),
         "fits": e.fits,
         "step_seconds": {"bound": float(e.step.bound), "expected": float(e.step.expected)},
         "bottleneck": e.bottleneck,
@@ -90,6 +92,23 @@ def estimate_json(e: Estimate) -> dict[str, Any]:
             {"name": p.name, "kind": p.kind, "seconds": float(p.seconds), "overlapped": float(p.overlapped)}
             for p in e.step.parts
         ],
+    }
+
+
+def documents_json(e: Estimate) -> dict[str, Any] | None:
+    """What sequences are made of, where they are not one document each."""
+    of = e.problem.documents
+    if of is None:
+        return None
+    return {
+        "mean_tokens": of.mean,
+        "longest_tokens": of.longest,
+        "packing": e.problem.packing,
+        "filled": e.problem.filled,
+        "useful_tokens": e.useful_tokens,
+        "useful_flops": e.useful_flops,
+        "wasted_flops": e.wasted_flops,
+        "slowest_over_mean": attention_imbalance(e.problem, e.plan),
     }
 
 
@@ -154,6 +173,7 @@ def _summary(answer: Answer) -> RenderableType:
          + (f" ({e.problem.slice.chips - e.plan.chips:,} idle)" if e.plan.chips < e.problem.slice.chips else "")),
         ("batch", f"{e.batch_tokens:,} tokens: {e.plan.groups} groups x {e.plan.microbatches} microbatches x"
          f" {e.plan.sequences} sequences of {e.problem.seq}"),
+        *([("documents", documents_text(e))] if e.problem.documents is not None else []),
         ("schedule", f"ZeRO-{e.plan.choices.zero} over fsdp{', ZeRO-1 over data' if e.plan.choices.outer_zero else ''}, remat {e.plan.choices.remat}"
          + (f", {context_text(e.plan)}" if e.plan.mesh["context"] > 1 else "")
          + (f", {schedule_text(e.plan).removeprefix('schedule ')}" if e.plan.mesh["pipeline"] > 1 else "")),
@@ -177,6 +197,16 @@ def _summary(answer: Answer) -> RenderableType:
                 told = ", ".join(f"{n} {g.available[n]:.1%}" for n in steps)
                 rows.append(("spares", f"chips in reserve and the part of the time that enough chips work: {told}"))
     return table("", ("", ""), rows)
+
+
+def documents_text(e: Estimate) -> str:
+    """What sequences are made of, and what that costs, in words."""
+    found = documents_json(e) or {}
+    text = f"{found['mean_tokens']:,.0f} tokens on average, {e.problem.packing}"
+    if e.problem.packing == "padded":
+        wasted = found["wasted_flops"] / (found["wasted_flops"] + found["useful_flops"])
+        return f"{text}: {1 - found['filled']:.1%} of positions and {wasted:.1%} of model FLOPs are padding"
+    return f"{text}: the chip with the most attention has {found['slowest_over_mean']:.2f} times the mean"
 
 
 def placement_text(e: Estimate) -> str:

@@ -38,7 +38,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 #: Options that are about files of the machine or about how a terminal shows an answer.
 _LEFT_OUT = {"as_json", "html", "pdf", "save", "versus", "timeline_file", "requests_file", "step_model", "file"}
 #: Fields whose values can name a file: no folders, so that only files of the job's own folder can be meant.
-_NAMES = {"model", "names", "on", "name", "slice", "where", "draft", "prefill_on", "workload"}
+_NAMES = {"model", "names", "on", "name", "slice", "where", "draft", "prefill_on", "workload", "lengths"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.,:=*~+-]{0,399}")
 #: What a request can bring along: field -> (the file that it becomes, most characters, what it is).
 _FILES = {
