@@ -25,6 +25,7 @@ COMMANDS = {
     "sweep": "How an answer moves with any parameter of model, hardware, plan or workload.",
     "whatif": "What limits an answer, in order, and how far each number of hardware and model moves it.",
     "compare": "Ways to do the same side by side, and what each would need to win.",
+    "shapes": "Shapes of a model at equal parameters, FLOPs or cache that run faster.",
     "scaling": "Compute-optimal tokens for a model, model and tokens for a budget.",
     "validate": "Predictions beside published runs, and their errors.",
     "model": "Parameters, FLOPs, KV cache and activations of a model.",

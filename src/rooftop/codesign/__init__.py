@@ -9,6 +9,7 @@ from rooftop.codesign._engine import ENGINES, Engine
 from rooftop.codesign._models import model_numbers, with_number
 from rooftop.codesign._scenario import ASKS, Scenario, canonical, changed, current, parameters, reader, resolved
 from rooftop.codesign._settled import Settled, settled
+from rooftop.codesign._shapes import Shape, Shapes, friendly, parse_numbers, parse_share, shapes
 from rooftop.codesign._sweep import Swept, binding, sweep
 from rooftop.codesign._table import write_table
 from rooftop.codesign._values import Value, Vary, parse_vary
@@ -30,6 +31,8 @@ __all__ = [
     "Scenario",
     "Sensitivity",
     "Settled",
+    "Shape",
+    "Shapes",
     "Swept",
     "Value",
     "Vary",
@@ -42,14 +45,18 @@ __all__ = [
     "crossings",
     "current",
     "elasticities",
+    "friendly",
     "hardware_numbers",
     "model_numbers",
     "parameters",
+    "parse_numbers",
+    "parse_share",
     "parse_vary",
     "planned",
     "reader",
     "resolved",
     "settled",
+    "shapes",
     "sweep",
     "trained",
     "way",
