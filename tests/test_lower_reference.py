@@ -27,6 +27,7 @@ _SMALL = {
 }  # fmt: skip
 MODELS = {
     "dense": architecture("layers=2,d_model=64,heads=8,kv_heads=2,d_ff=96,vocab=256"),
+    "deep": architecture("layers=4,d_model=32,heads=4,kv_heads=2,d_ff=64,vocab=256"),
     "experts": with_capacity(
         from_config(
             {**_SMALL, "model_type": "mixtral", "num_hidden_layers": 2, "num_local_experts": 4, "num_experts_per_tok": 2}, name="m"
@@ -74,6 +75,8 @@ def mesh_of(**ways):
         ("windows", {"data": 2, "fsdp": 2, "context": 2}, Choices(zero=1, remat="full")),
         ("experts", {"expert": 2, "fsdp": 2, "tensor_kv": 2}, Choices(zero=2, remat="selective")),
         ("latent", {"fsdp": 2, "expert": 2, "tensor_kv": 2}, Choices(remat="full")),
+        ("deep", {"pipeline": 2, "fsdp": 2, "tensor_kv": 2}, Choices(remat="full")),
+        ("windows", {"pipeline": 2, "data": 2, "context": 2}, Choices(zero=1, remat="full")),
     ],
 )
 def test_a_sharded_step_has_the_loss_and_the_gradients_of_an_unsharded_one(name, ways, choices):
@@ -135,12 +138,12 @@ def test_every_chip_has_one_place_and_groups_of_a_mesh_axis_lie_close_together()
     question = Question(architecture("llama-3-8b"), slice_of("v5e:4x8"), batch=1e6, seq=4096)
     problem, plan = problem_of(question), named_plan(question, {"fsdp": 8, "tensor": 4})
     order = chip_order(problem, plan, 8)
-    assert order.shape == (1, 8, 4, 1, 1, 1, 2)
+    assert order.shape == (1, 1, 8, 4, 1, 1, 1, 2)
     numbers = numbered(order, problem)
     assert sorted(numbers.reshape(-1)) == list(range(32))
-    for group in order[0, :, :, 0, 0, 0]:  # four chips of a tensor group fill a box of four
+    for group in order[0, 0, :, :, 0, 0, 0]:  # four chips of a tensor group fill a box of four
         assert np.prod(group.max(axis=0) - group.min(axis=0) + 1) == 4
-    few = np.arange(8)[::-1].reshape(1, 8, 1, 1, 1, 1)
+    few = np.arange(8)[::-1].reshape(1, 1, 8, 1, 1, 1, 1)
     mesh = device_mesh(jax.devices()[:8], few)
     assert (mesh.shape["fsdp"], mesh.devices.reshape(-1)[0].id) == (8, 7)
 

@@ -27,15 +27,15 @@ class Mask:
     chunk: int = 0
 
     def of(self, queries: Any, keys: Any) -> Any:
-        """Booleans [T, S] for positions [T] and [S]."""
-        seen = jnp.ones((queries.shape[0], keys.shape[0]), bool)
-        distance = queries[:, None] - keys[None, :]
+        """Booleans [.., T, S] for positions [.., T] and [.., S]."""
+        distance = queries[..., :, None] - keys[..., None, :]
+        seen = jnp.ones(distance.shape, bool)
         if self.causal:
             seen &= distance >= 0
         if self.window:
             seen &= jnp.abs(distance) < self.window if self.causal else jnp.abs(distance) <= self.window
         if self.chunk:
-            seen &= queries[:, None] // self.chunk == keys[None, :] // self.chunk
+            seen &= queries[..., :, None] // self.chunk == keys[..., None, :] // self.chunk
         return seen
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,12 +12,12 @@ from rooftop.arrays import Sharding
 from rooftop.costing import INNER_AXES, PLACEMENT_ORDER, TENSOR, inner_mesh
 from rooftop.training import Plan, Problem
 
-#: Mesh axes of a lowered program, major to minor. Pipeline stages are programs of their own.
-AXES = tuple(a for a in INNER_AXES if a != "pipeline")
+#: Mesh axes of a lowered program, major to minor.
+AXES = ("pipeline", *(a for a in INNER_AXES if a != "pipeline"))
 
 
 def ways_of(plan: Plan, kv_heads: int) -> dict[str, int]:
-    """Ways of the inner mesh axes of one pipeline stage."""
+    """Ways of the inner mesh axes."""
     inner = inner_mesh(plan.mesh, kv_heads)
     return {a: int(inner[a]) for a in AXES}
 
@@ -27,7 +26,6 @@ def chip_order(problem: Problem, plan: Plan, kv_heads: int) -> NDArray[np.int64]
     """For each place in the mesh (shape: ways of AXES), the coordinates of its chip: [..., dimensions of the network].
 
     Along each dimension of the network the mesh axes that share it are nested as the planner nests them, innermost first.
-    Of a pipeline this is the first stage.
     """
     ways = ways_of(plan, kv_heads)
     shape = tuple(ways.values())
@@ -66,12 +64,12 @@ def device_mesh(devices: Sequence[Any], numbers: NDArray[np.int64]) -> Any:
     return Mesh(grid, AXES)
 
 
-def spec(sharding: Sharding, mesh: Mapping[str, int], lead: int = 0) -> Any:
-    """The PartitionSpec of a sharding; axes of one way are left out; `lead` axes in front are not split."""
+def spec(sharding: Sharding, mesh: Mapping[str, int], lead: Sequence[Any] = ()) -> Any:
+    """The PartitionSpec of a sharding; axes of one way are left out; lead: what splits axes in front."""
     from jax.sharding import PartitionSpec
 
     parts = [tuple(a for a in names if mesh.get(a, 1) > 1) for names in sharding.axes]
-    return PartitionSpec(*[None] * lead, *(p[0] if len(p) == 1 else p or None for p in parts))
+    return PartitionSpec(*lead, *(p[0] if len(p) == 1 else p or None for p in parts))
 
 
 def mesh_of(devices: Sequence[Any], order: NDArray[np.int64]) -> Any:
@@ -81,8 +79,3 @@ def mesh_of(devices: Sequence[Any], order: NDArray[np.int64]) -> Any:
     grid = np.empty(len(devices), dtype=object)
     grid[:] = devices
     return Mesh(grid.reshape(order.shape[:-1]), AXES)
-
-
-def chips_of_stage(plan: Plan) -> int:
-    """Chips of one pipeline stage."""
-    return math.prod(n for a, n in plan.mesh.items() if a != "pipeline")

@@ -7,7 +7,7 @@ Positions are rotary with base 10,000 whatever a config says: it changes no FLOP
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from rooftop.arrays import Array, Op, Program
 from rooftop.errors import InputError
 from rooftop.lower._attention import Mask
+from rooftop.transformer import Attention, LatentAttention
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 DTYPES = {"bf16": jnp.bfloat16, "fp16": jnp.float16, "fp32": jnp.float32, "int32": jnp.int32}
@@ -40,12 +41,18 @@ def einsum(program: Program, op: Op, operands: Sequence[Any], compute: str) -> A
     return jnp.einsum(text, *operands, preferred_element_type=kind)
 
 
-def rotate(x: Any, positions: int) -> Any:
-    """Rotary embedding along axis 1 over the last axis (Su et al., 2021)."""
+def rotate(x: Any, positions: Any = None, size: int = 0) -> Any:
+    """Rotary embedding of x [B, T, ..] over the last axis, or its last `size` elements (Su et al., 2021).
+
+    positions: [B, T], or None where they begin at 0.
+    """
+    if size and size < x.shape[-1]:
+        return jnp.concatenate([x[..., :-size], rotate(x[..., -size:], positions)], -1)
     half = x.shape[-1] // 2
     frequency = 10_000.0 ** (-jnp.arange(half, dtype=jnp.float32) / half)
-    angle = jnp.arange(positions, dtype=jnp.float32)[:, None] * frequency
-    shape = (1, positions, *(1,) * (x.ndim - 3), half)
+    places = jnp.arange(x.shape[1])[None] if positions is None else positions
+    angle = places.astype(jnp.float32)[..., None] * frequency
+    shape = (*places.shape, *(1,) * (x.ndim - 3), half)
     cos, sin = jnp.cos(angle).reshape(shape), jnp.sin(angle).reshape(shape)
     a, b = jnp.split(x.astype(jnp.float32)[..., : 2 * half], 2, -1)
     turned = jnp.concatenate([a * cos - b * sin, a * sin + b * cos], -1).astype(x.dtype)
@@ -88,8 +95,13 @@ def _unknown(program: Program, op: Op) -> InputError:
     )
 
 
-def computed(program: Program, op: Op, operands: Sequence[Any], compute: str, *, active: int = 0) -> Any:
-    """The result of a map. active: experts of a token, for a router. Raises InputError for maps that are not known."""
+def computed(
+    program: Program, op: Op, operands: Sequence[Any], compute: str, *, active: int = 0, positions: Any = None
+) -> Any:
+    """The result of a map. active: experts of a token, for a router. positions: of tokens [B, T], where not from 0.
+
+    Raises InputError for maps that are not known.
+    """
     word = op.name.rsplit(".", 1)[-1]
     weights = [x for n, x in zip(op.inputs, operands, strict=True) if program.array(n).role == "weight"]
     others = [x for n, x in zip(op.inputs, operands, strict=True) if program.array(n).role != "weight"]
@@ -97,7 +109,9 @@ def computed(program: Program, op: Op, operands: Sequence[Any], compute: str, *,
         return norm(others[0], weights)
     if word in ("rotate_q", "rotate_k"):
         x = others[0]
-        return rotate(norm(x, weights) if weights else x, x.shape[1])
+        # of latent attention only the part is rotated whose key all heads share
+        size = program.axes.get("R", 0)
+        return rotate(norm(x, weights) if weights else x, positions, size if isinstance(size, int) else 0)
     if word == "join_k":
         parts = _heads_joined(others)
         return jnp.concatenate(parts, -1)
@@ -133,7 +147,65 @@ def loss(logits: Any, targets: Any) -> Any:
 
 def mask_of(mixer: Any) -> Mask:
     """What queries of an attention layer see."""
-    return Mask(mixer.causal, getattr(mixer, "window", 0), getattr(mixer, "chunk", 0))
+    if not isinstance(mixer, Attention):
+        return Mask()
+    return Mask(mixer.causal, mixer.window, mixer.chunk)
+
+
+def softmax(scores: Sequence[Any], size: int, positions: Any, mask: Mask, sinks: Any = None) -> Any:
+    """Softmax over keys of the sum of scores [B, K, G, T, S], heads of `size`, for queries at positions [B, T] and a cache.
+
+    sinks: None, or a logit [K, G] of each head that takes part and has no value.
+    """
+    total = sum(s.astype(jnp.float32) for s in scores) / math.sqrt(size)
+    held = held_positions(positions, total.shape[-1])
+    seen = mask.of(positions, held) & (held >= 0)[:, None, :]
+    total = jnp.where(seen[:, None, None], total, -1e30)
+    top = total.max(-1, keepdims=True)
+    rest = jnp.zeros(())
+    if sinks is not None:
+        logit = sinks.astype(jnp.float32)[None, :, :, None, None]
+        top = jnp.maximum(top, logit)
+        rest = jnp.exp(logit - top)
+    weights = jnp.exp(total - top)
+    return (weights / (weights.sum(-1, keepdims=True) + rest)).astype(scores[0].dtype)
+
+
+def score_size(mixer: Any) -> int:
+    """The size of a head, by whose root scores are divided."""
+    return int(mixer.nope_dim + mixer.rope_dim if isinstance(mixer, LatentAttention) else mixer.head_dim)
+
+
+def held_positions(positions: Any, slots: int) -> Any:
+    """Which position each slot of a cache holds [B, S] once those of `positions` [B, T] are in it; below 0: none.
+
+    Position p lies in slot p mod S, so that a cache that is shorter than its sequence holds its last S positions.
+    """
+    last = positions[:, -1:]
+    return last - (last - jnp.arange(slots)[None]) % slots
+
+
+def kept(cache: Any, new: Any, positions: Any) -> Any:
+    """A cache [B, S, ..] with the entries new [B, T, ..] of positions [B, T], which follow each other."""
+    which = held_positions(positions, cache.shape[1]) - positions[:, :1]
+    return chosen(new, which, cache)
+
+
+def chosen(entries: Any, which: Any, otherwise: Any) -> Any:
+    """entries[b, which[b, s]] of [B, T, ..] for each slot; where there is none of that number, what lies in `otherwise`."""
+    shape = (*which.shape, *(1,) * (entries.ndim - 2))
+    index = jnp.clip(which, 0, entries.shape[1] - 1).reshape(shape)
+    found = jnp.take_along_axis(entries, index, 1)
+    return jnp.where(((which >= 0) & (which < entries.shape[1])).reshape(shape), found.astype(otherwise.dtype), otherwise)
+
+
+def weight(program: Program, name: str, weights: Mapping[str, Any]) -> Any:
+    """A weight by its name in a program; latent attention in its absorbed form has its queries' matrix in two parts."""
+    if name == "w_q_rotated" and name not in weights:
+        return weights["w_q"][..., -int(program.axes["R"]) :]  # type: ignore[arg-type]
+    if name == "w_q" and any(w.name == "w_q_rotated" for w in program.weights) and "w_q_rotated" not in weights:
+        return weights["w_q"][..., : int(program.axes["Hn"])]  # type: ignore[arg-type]
+    return weights[name]
 
 
 def slots(weights: Any, capacity: int) -> tuple[Any, Any]:
