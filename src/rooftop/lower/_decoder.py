@@ -60,7 +60,7 @@ class Decoder:
         found: list[tuple[tuple[int, ...], int]] = []
         start = 0
         while start < len(order):
-            best = ((order[start],), 1)
+            best: tuple[tuple[int, ...], int] = ((order[start],), 1)
             for period in range(1, min(16, len(order) - start) + 1):
                 unit = order[start : start + period]
                 repeats = 1

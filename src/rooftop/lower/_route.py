@@ -58,4 +58,5 @@ def route(
         summed = jax.lax.psum(flat, own) if own else flat
         return summed.reshape(*share.shape[:2], -1)
 
-    return {"dispatch": dispatch, "weights": shares, "combine": combine}[word]
+    functions: dict[str, Callable[..., Any]] = {"dispatch": dispatch, "weights": shares, "combine": combine}
+    return functions[word]

@@ -9,12 +9,10 @@ from functools import cached_property
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import NamedSharding, PartitionSpec
 
 from rooftop.arrays import Array, Op, Program, Rules, Sharding, fused_only, shard, weight_sharding
-from rooftop.costing import TENSOR
 from rooftop.errors import InputError
 from rooftop.lower import _route as routes
 from rooftop.lower import _semantics as semantics
@@ -45,9 +43,13 @@ class Runner:
         context = jax.sharding.get_abstract_mesh()
         return context if context.manual_axes else self.mesh
 
+    def split(self, array: Array) -> Sharding:
+        """The sharding of an array in its layout."""
+        return shard(array, self.rules)
+
     def spec(self, array: Array) -> Any:
         """The PartitionSpec of an array in its layout."""
-        return spec(shard(array, self.rules), self.ways)
+        return spec(self.split(array), self.ways)
 
     def sharding(self, of: Any) -> Any:
         """A PartitionSpec on the mesh; None without one."""
@@ -116,8 +118,7 @@ class Runner:
             return self._attention(program, layer, op, values)
         operands = [values[n] for n in op.inputs]
         if op.kind == "einsum":
-            operands = [self._gathered(program, n, values) for n in op.inputs]
-            return semantics.einsum(program, op, operands, self.compute)
+            return self._einsum(program, op, values)
         if op.kind == "lookup":
             return operands[0][operands[1]]
         if op.kind == "loss":
@@ -132,18 +133,35 @@ class Runner:
         active = layer.feed_forward.active if layer is not None and isinstance(layer.feed_forward, MoE) else 0
         return semantics.computed(program, op, operands, self.compute, active=active, positions=values.get("positions"))
 
-    def _gathered(self, program: Program, name: str, values: dict[str, Any]) -> Any:
-        """What a matmul reads: the residual stream with its whole sequence, brought together once for all its readers."""
-        array = program.array(name)
-        if array.layout != "residual":
-            return values[name]
-        key = f"{name} gathered"
-        if key not in values:
-            # what splits d_model splits the sum of products, too; tensor ways split another axis of the weights
-            of = shard(array, self.rules)
-            there = replace(of, axes=tuple(tuple(n for n in names if n not in TENSOR) for names in of.axes))
-            values[key] = self.placed(values[name], spec(there, self.ways), self.spec(array))
-        return values[key]
+    def _einsum(self, program: Program, op: Op, values: dict[str, Any]) -> Any:
+        """Where an op has a weight, the weight stays and what it meets comes to it, once for all readers that want it there.
+
+        What splits the weight splits that index of the work; other mesh axes split what they split in the output.
+        """
+        output = program.array(op.output)
+        weight = next((program.array(n) for n in op.inputs if program.array(n).role == "weight"), None)
+        if weight is None:
+            return semantics.einsum(program, op, [values[n] for n in op.inputs], self.compute)
+        held = dict(zip(weight.axes, weight_sharding(weight, self.rules, "weight_use").axes, strict=True))
+        wanted = dict(zip(output.axes, self.split(output).axes, strict=True))
+
+        def of(array: Array, taken: set[str]) -> Any:
+            axes = [held.get(a, tuple(n for n in wanted.get(a, ()) if n not in taken)) for a in array.axes]
+            return spec(Sharding(tuple(axes)), self.ways)
+
+        used = {n for names in held.values() for n in names}
+        made = {n for axis, names in held.items() if axis in output.axes for n in names}
+        operands = []
+        for name in op.inputs:
+            array = program.array(name)
+            there = of(array, used)
+            key = f"{name} at {there}"
+            if array.role != "weight" and key not in values:
+                values[key] = self.placed(values[name], there, self.spec(array))
+            operands.append(values[name] if array.role == "weight" else values[key])
+        result = semantics.einsum(program, op, operands, self.compute)
+        # a sum over what splits the weight goes straight to where it is wanted
+        return self.constrain(result, of(output, made))
 
     def _attention(self, program: Program, layer: Any, op: Op, values: dict[str, Any]) -> Any:
         kernel = [o for o in program.ops if o.fused == op.fused]
@@ -172,7 +190,7 @@ class Runner:
         # queries stay where their positions are; keys and values of all positions come to them
         def gathered(name: str) -> Any:
             array = program.array(name)
-            of = shard(array, self.rules)
+            of = self.split(array)
             here = tuple(() if axis == "S" else names for axis, names in zip(array.axes, of.axes, strict=True))
             return self.constrain(values[name], spec(replace(of, axes=here), self.ways))
 
@@ -184,9 +202,9 @@ class Runner:
         moe: MoE = layer.feed_forward
         shares = "router_weights"
         tokens = program.array(shares)
-        split = [a for names in shard(tokens, self.rules).axes[:2] for a in names if self.ways.get(a, 1) > 1]
+        split = [a for names in self.split(tokens).axes[:2] for a in names if self.ways.get(a, 1) > 1]
         slots = next(program.array(n) for n in (op.output, *op.inputs) if "E" in program.array(n).axes)
-        homes = [a for a in shard(slots, self.rules).of_axis(slots, "E") if self.ways.get(a, 1) > 1]
+        homes = [a for a in self.split(slots).of_axis(slots, "E") if self.ways.get(a, 1) > 1]
         count = values[shares].shape[0] * values[shares].shape[1] / math.prod(self.ways[a] for a in split)
         capacity = math.ceil(moe.active * count * moe.capacity_factor / moe.experts)
         word = op.name.rsplit(".", 1)[-1]
@@ -213,7 +231,7 @@ class Runner:
             if "E" in array.axes:
                 return PartitionSpec(tuple(homes) or None, rest or None)
             # the width of a token is whole on its way
-            held = shard(array, self.rules).axes
+            held = self.split(array).axes
             return spec(Sharding((*held[:2], *(() for _ in held[2:]))), self.ways)
 
         return tuple(of(n) for n in names), of(op.output)

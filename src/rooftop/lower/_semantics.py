@@ -196,7 +196,9 @@ def chosen(entries: Any, which: Any, otherwise: Any) -> Any:
     shape = (*which.shape, *(1,) * (entries.ndim - 2))
     index = jnp.clip(which, 0, entries.shape[1] - 1).reshape(shape)
     found = jnp.take_along_axis(entries, index, 1)
-    return jnp.where(((which >= 0) & (which < entries.shape[1])).reshape(shape), found.astype(otherwise.dtype), otherwise)
+    return jnp.where(
+        ((which >= 0) & (which < entries.shape[1])).reshape(shape), found.astype(otherwise.dtype), otherwise
+    )
 
 
 def weight(program: Program, name: str, weights: Mapping[str, Any]) -> Any:

@@ -79,10 +79,8 @@ def programs(arch: Architecture, seq: int, documents: Documents | None = None) -
     if arch.encoder:
         blocks += _kinds(arch, arch.encoder, seq, "encoder")
         blocks.append(Block(_encoder_end(arch, seq), 1))
-    first = len(blocks)
+    order = _order(arch, seq, len(blocks))
     blocks += _kinds(arch, arch.stack, seq, "", documents=documents)
-    kinds = list(dict.fromkeys(_at(layer, seq) for layer in arch.stack))
-    order = tuple(first + kinds.index(_at(layer, seq)) for layer in arch.stack)
     towers = tuple(Block(program, count) for t in arch.towers for program, count in tower_programs(t, _layer))
     extra: tuple[Block, ...] = ()
     if arch.extra_heads:
@@ -102,7 +100,8 @@ def generation(arch: Architecture, context: int, tokens: int = 1) -> Programs:
     extra: tuple[Block, ...] = ()
     if arch.extra_heads:
         extra = (*_kinds(arch, arch.extra_heads[:1], tokens, "extra", context), Block(_extra_end(arch, tokens), 1))
-    return Programs(_embed(arch, tokens), tuple(blocks), _head(arch, tokens, loss=False), extra=extra)
+    order = _order(arch, context + tokens - 1)
+    return Programs(_embed(arch, tokens), tuple(blocks), _head(arch, tokens, loss=False), extra=extra, order=order)
 
 
 @functools.lru_cache(maxsize=256)
@@ -110,9 +109,9 @@ def prefill(arch: Architecture, tokens: int, cached: int = 0) -> Programs:
     """The programs that read `tokens` of each prompt after `cached` ones whose caches are there; logits of the last one."""
     if cached:
         inside = generation(arch, cached + 1, tokens)
-        return Programs(inside.embed, inside.blocks, _head(arch, 1, loss=False))
+        return Programs(inside.embed, inside.blocks, _head(arch, 1, loss=False), order=inside.order)
     whole = programs(arch, tokens)
-    return Programs(whole.embed, whole.blocks, _head(arch, 1, loss=False))
+    return Programs(whole.embed, whole.blocks, _head(arch, 1, loss=False), order=whole.order)
 
 
 def _kinds(
@@ -126,6 +125,12 @@ def _kinds(
         _block(arch, layer, seq, name, count, context, documents)
         for (layer, count), name in zip(counts.items(), names, strict=True)
     ]
+
+
+def _order(arch: Architecture, seq: int, first: int = 0) -> tuple[int, ...]:
+    """Which block each layer of the stack is, where the first kind of its layers is block `first`."""
+    kinds = list(dict.fromkeys(_at(layer, seq) for layer in arch.stack))
+    return tuple(first + kinds.index(_at(layer, seq)) for layer in arch.stack)
 
 
 def _at(layer: Layer, seq: int) -> Layer:
