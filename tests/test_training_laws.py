@@ -134,6 +134,8 @@ def with_faster(of, what, factor):
     chip, levels = where.chip, list(where.levels)
     if what == "hbm":
         chip = replace(chip, hbm_bandwidth=chip.hbm_bandwidth * factor)
+    elif what == "pcie":
+        chip = replace(chip, pcie_bandwidth=chip.pcie_bandwidth * factor)
     elif what == "flops":
         chip = replace(
             chip, flops={n: f * factor for n, f in chip.flops.items()}, vector_flops=chip.vector_flops * factor
@@ -149,7 +151,7 @@ def with_faster(of, what, factor):
 
 
 @law(35)
-@given(plans(), st.sampled_from(["hbm", "flops", "links"]), st.floats(1.0, 8.0))
+@given(plans(), st.sampled_from(["hbm", "flops", "links", "pcie"]), st.floats(1.0, 8.0))
 def test_faster_hardware_never_makes_a_plan_slower(drawn, what, factor):
     of, plan = drawn
     before, after = estimate(of, plan).step, estimate(with_faster(of, what, factor), plan).step
@@ -168,6 +170,8 @@ def test_recomputation_saves_memory_and_costs_time(drawn):
     )
     saved = [s.memory["saved activations"] for s in (full, selective, dots, none)]
     assert saved == sorted(saved)
+    if "activations" in plan.choices.offloads:
+        return  # what runs again is not brought from the host
     assert none.expected <= dots.expected * (1 + 1e-12)
     assert dots.expected <= selective.expected * (1 + 1e-12)
     assert selective.expected <= full.expected * (1 + 1e-12)
@@ -205,9 +209,11 @@ def test_states_are_what_the_recipe_says(drawn):
     of, plan = drawn
     from rooftop.transformer import parameters
 
+    plan = replace(plan, choices=replace(plan.choices, offload="none"))
     count = parameters(of.model).total
     memory = estimate(of, replace(plan, choices=replace(plan.choices, zero=3))).step.memory
-    assert memory["weights"] * plan.chips >= count * 0.99
+    if plan.mesh["pipeline"] == 1:  # the fullest stage may be one with few layers and many activations
+        assert memory["weights"] * plan.chips >= count * 0.99
     assert memory["optimizer"] <= count * of.recipe.optimizer_bytes * (1 + 1e-9)
     alone = replace(plan, mesh=dict.fromkeys(MESH_AXES, 1), factors=tuple({} for _ in plan.factors))
     whole = estimate(of, alone).step.memory

@@ -134,6 +134,7 @@ CASES = {
     "pipeline schedules": (SMALL, "h100:8", 16, 512, 0.5e9, Limits({"zero": (1,), "remat": ("none", "full"), "schedule": ("gpipe", "zb-h1", "zb-h2", "dualpipe")}), {"context": 1, "data": 1}),
     "chunks and ends": (SMALL, "v5e:2x2", 8, 512, None, Limits({"zero": (3,), "chunks": (1, 2, 3), "embed_layers": (0, 1), "head_layers": (0, 1, 2)}), {"context": 1}),
     "sharding of states": (TINY.replace("d_model=64", "d_model=12"), "h100:8", 8, 64, None, Limits({"zero": (0, 1, 3), "outer_zero": (0, 1), "remat": ("none", "dots")}), {"pipeline": 1, "context": 1}),
+    "host memory": (SMALL, "h100:8", 16, 512, 0.5e9, Limits({"zero": (1, 3), "remat": ("none", "full"), "offload": ("none", "optimizer", "activations", "optimizer,params,activations")}), {"context": 1, "data": 1}),
     "kinds of context": (SMALL, "h100:8", 8, 512, None, Limits({"zero": (3,), "remat": ("none", "full"), "context_kind": ("ring", "gather", "ulysses"), "causal": ("balanced", "contiguous")}), {"pipeline": 1, "data": 1}),
     "one chip": (TINY, "v5e", 8, 64, None, FULL, {}),
 }  # fmt: skip

@@ -40,6 +40,7 @@ class PlanOptions(Options, total=False):
     context_kind: tuple[str, ...]
     causal: tuple[str, ...]
     remat: tuple[str, ...]
+    offload: tuple[str, ...]
     schedule: tuple[str, ...]
     chunks: tuple[int, ...]
     embed_layers: tuple[int, ...]
@@ -54,6 +55,7 @@ class StepOptions(Options, total=False):
     context_kind: str
     causal: str
     remat: str
+    offload: str
     schedule: str
     chunks: int
     embed_layers: int

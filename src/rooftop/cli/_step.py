@@ -89,6 +89,13 @@ def command(
         return 0
     # the answer is printed all the same: it says where the time and the memory would go
     over = float(best.step.memory_bytes) - best.problem.capacity
+    if over <= 0:
+        click.echo(
+            f"rooftop: the plan takes {format_bytes(best.step.host_bytes)} of {format_bytes(best.problem.host_capacity)} of host"
+            " memory per chip; take something out of --offload, or use more fsdp ways",
+            err=True,
+        )
+        return 1
     click.echo(
         f"rooftop: the plan takes {format_bytes(best.step.memory_bytes)} of {format_bytes(best.problem.capacity)} per chip,"
         f" {format_bytes(over)} too much; try --remat full, a higher --zero, more fsdp ways or more --microbatches",

@@ -148,12 +148,21 @@ def choice_options(*, several: bool) -> Callable[[F], F]:
             function = click.option(
                 f"--{f.name.replace('_', '-')}",
                 multiple=several,
-                type=click.Choice(values),
+                type=_Value(values),
                 help=f"{f.metadata['help']}  [default: {_tried(f) if several else f.default}]",
             )(function)
         return function
 
     return add
+
+
+class _Value(click.Choice[str]):
+    """One of the values of a choice; words with commas in any order."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        words = sorted(str(value).split(","))
+        found = next((v for v in self.choices if sorted(v.split(",")) == words), value)
+        return super().convert(found, param, ctx)
 
 
 def _tried(f: Any) -> str:

@@ -10,7 +10,7 @@ Every function here takes numbers, NumPy arrays (many plans at once) or traced q
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rooftop.costing._axes import Links
 from rooftop.costing._terms import Terms, Transfer, Work
@@ -39,6 +39,9 @@ class Rates:
     cores: int
     unhidden: Number = 0.0
     waves: Number = 0.0
+    #: bytes/s between host memory and the chip, one way while the other way is as busy
+    host: Number = 0.0
+    host_expected: Number = 0.0
     #: matmuls by the dtype of their weights, where they differ from those above
     by_weight: Mapping[str, Matmuls] = field(default_factory=dict)
 
@@ -89,6 +92,8 @@ def rates_of(chip: Chip, dtype: str, calibration: Calibration, *, sustained: boo
         cores=chip.cores,
         unhidden=calibration.unhidden,
         waves=calibration.waves,
+        host=chip.pcie_bandwidth,
+        host_expected=chip.pcie_bandwidth * calibration.network_efficiency("pcie"),
     )
 
 
@@ -181,7 +186,14 @@ class Direction:
     critical: Number
     ring: Number  # exposed
     prefetch: Number  # exposed
-    room: Number  # seconds of work under which nothing hides yet
+    room: Number  # seconds under which no collective hides yet
+    host: Number = 0.0  # exposed, of what crosses PCIe
+
+    def beside_host(self, seconds: Number, overlap: Mapping[str, Number]) -> Direction:
+        """The same with so many seconds of traffic to the host, which has links of its own and hides under all of it."""
+        left = exposed_seconds(seconds, overlap["prefetch"] * self.seconds)
+        # while a pass waits for its host, collectives may run
+        return replace(self, seconds=self.seconds + left, room=self.room + left, host=left)
 
 
 def direction(

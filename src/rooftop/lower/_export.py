@@ -89,7 +89,7 @@ def _maxtext(f: _Facts) -> dict[str, Any]:
         "gradient_accumulation_steps": 1 if ways["pipeline"] > 1 else plan.microbatches,
         "dtype": _TORCH[f.recipe.compute], "weight_dtype": _TORCH[f.recipe.master or f.recipe.weights],
         "mu_dtype": _TORCH.get(f.recipe.moments, "float32"),
-        "opt_type": "adamw", "remat_policy": {"none": "minimal", "selective": "minimal", "full": "full"}[plan.choices.remat],
+        "opt_type": "adamw", "remat_policy": "full" if plan.choices.remat == "full" else "minimal",
     }  # fmt: skip
     if f.mixer is not None:
         result |= {
@@ -115,6 +115,18 @@ def _maxtext(f: _Facts) -> dict[str, Any]:
         f"ZeRO stage {plan.choices.zero}: MaxText's fsdp splits weights too (stage 3)",
     )
     f.no(plan.choices.remat == "none", "remat none: the nearest policy that saves outputs of matmuls is minimal")
+    result |= {
+        key: True
+        for what, key in (
+            ("optimizer", "optimizer_memory_host_offload"),
+            ("params", "parameter_memory_host_offload"),
+        )
+        if what in plan.choices.offloads
+    }
+    if "activations" in plan.choices.offloads and plan.choices.remat == "full":
+        result |= {"remat_policy": "custom", "decoder_layer_input": "offload"}
+    elif "activations" in plan.choices.offloads:
+        result["remat_policy"] = "minimal_offloaded"
     return result
 
 
@@ -164,7 +176,7 @@ def _megatron(f: _Facts) -> dict[str, Any]:
         if ways["data"] > 1:
             result["num-distributed-optimizer-instances"] = ways["data"]
     again: dict[str, dict[str, Any]] = {
-        "none": {}, "selective": {"recompute-granularity": "selective"},
+        "none": {}, "dots": {}, "selective": {"recompute-granularity": "selective"},
         "full": {"recompute-granularity": "full", "recompute-method": "uniform", "recompute-num-layers": 1},
     }  # fmt: skip
     result |= again[plan.choices.remat]
@@ -174,6 +186,16 @@ def _megatron(f: _Facts) -> dict[str, Any]:
         ways["pipeline"] > 1 and plan.choices.schedule != "1f1b",
         f"schedule {plan.choices.schedule}: Megatron-LM runs 1F1B",
     )
+    if "optimizer" in plan.choices.offloads:
+        result |= {
+            "optimizer-cpu-offload": True,
+            "optimizer-offload-fraction": 1.0,
+            "use-precision-aware-optimizer": True,
+        }
+        f.no(True, "optimizer states in host memory: Megatron-LM updates on the host, the plan on the chip")
+    for what in ("params", "activations"):
+        f.no(what in plan.choices.offloads, f"{what} in host memory is not written")
+    f.no(plan.choices.remat == "dots", "remat dots: no recomputation is written")
     f.no(
         plan.choices.remat == "selective",
         "remat selective: Megatron's keeps all but the core of attention, the plan's all outputs of matmuls",
@@ -191,7 +213,8 @@ def _nemo(f: _Facts) -> dict[str, Any]:
     }  # fmt: skip
     left = ("bf16", "fp16", "swiglu", "group-query-attention", "untie-embeddings-and-output-weights", "vocab-size",
             "use-megatron-fsdp", "data-parallel-sharding-strategy", "num-distributed-optimizer-instances",
-            "use-distributed-optimizer", "normalization")  # fmt: skip
+            "use-distributed-optimizer", "normalization", "optimizer-cpu-offload", "optimizer-offload-fraction",
+            "use-precision-aware-optimizer")  # fmt: skip
     model: dict[str, Any] = {names.get(k, k.replace("-", "_")): v for k, v in flat.items() if k not in left}
     model |= {
         "share_embeddings_and_output_weights": f.problem.model.tied,
@@ -204,6 +227,8 @@ def _nemo(f: _Facts) -> dict[str, Any]:
             "fsdp": True,
             "fsdp_sharding_strategy": {2: "grad", 3: "hybrid" if f.ways["data"] > 1 else "full"}[f.plan.choices.zero],
         }
+    f.unsaid = [text for text in f.unsaid if not text.startswith("optimizer states in host")]
+    f.no("optimizer" in f.plan.choices.offloads, "optimizer in host memory is not written")
     hosts = max(1, f.plan.chips // f.problem.slice.chip.chips_per_host)
     precision = {"bf16": "bf16", "fp16": "16", "fp32": "32"}[f.recipe.compute]
     return {
@@ -225,8 +250,18 @@ def _torchtitan(f: _Facts) -> dict[str, Any]:
         schedule is None and ways["pipeline"] > 1,
         f"schedule {plan.choices.schedule} has another name, if any; 1F1B is written",
     )
+    away = plan.choices.offloads
+    f.no(
+        bool(away & {"optimizer", "params"}),
+        f"{', '.join(sorted(away & {'optimizer', 'params'}))} in host memory: torchtitan moves weights, gradients and optimizer"
+        " states there together, and updates on the host",
+    )
+    f.no("activations" in away, "activations in host memory is not written")
+    # its selective mode saves outputs of matmuls, "op" by "op"
+    mode = {"none": "none", "full": "full"}.get(plan.choices.remat, "selective")
     return {
         "training": {
+            **({"enable_cpu_offload": True} if away & {"optimizer", "params"} else {}),
             "local_batch_size": plan.sequences * plan.microbatches if ways["pipeline"] > 1 else plan.sequences,
             "global_batch_size": f.global_batch, "seq_len": f.problem.seq,
             "mixed_precision_param": _TORCH[f.recipe.compute], "mixed_precision_reduce": "float32",
@@ -238,7 +273,7 @@ def _torchtitan(f: _Facts) -> dict[str, Any]:
             "pipeline_parallel_schedule": schedule or "1F1B",
             "fsdp_reshard_after_forward": "always" if plan.choices.zero == 3 else "never",
         },
-        "activation_checkpoint": {"mode": plan.choices.remat, "selective_ac_option": "op"},
+        "activation_checkpoint": {"mode": mode, "selective_ac_option": "op"},
         "optimizer": {"name": "AdamW"},
     }  # fmt: skip
 
@@ -253,6 +288,17 @@ def _deepspeed(f: _Facts) -> dict[str, Any]:
     zero: dict[str, Any] = {"stage": plan.choices.zero if ways["fsdp"] > 1 else 0}
     if ways["data"] > 1 and ways["fsdp"] > 1:
         zero["mics_shard_size"] = ways["fsdp"]
+    away = plan.choices.offloads
+    host = {"device": "cpu", "pin_memory": True}
+    if "optimizer" in away:
+        zero["offload_optimizer"] = host
+        f.no(
+            True,
+            "optimizer states in host memory: DeepSpeed sends gradients there and updates on the host, the plan on the chip",
+        )
+    if "params" in away and zero["stage"] == 3:
+        zero["offload_param"] = host
+    f.no("params" in away and zero["stage"] != 3, "params in host memory: DeepSpeed has it with stage 3 only")
     result: dict[str, Any] = {
         "train_batch_size": f.global_batch, "train_micro_batch_size_per_gpu": plan.sequences,
         "gradient_accumulation_steps": plan.microbatches, "zero_optimization": zero,
@@ -261,6 +307,8 @@ def _deepspeed(f: _Facts) -> dict[str, Any]:
     }  # fmt: skip
     if ways["tensor"] > 1:
         result["tensor_parallel"] = {"autotp_size": ways["tensor"]}
+    if "activations" in away:
+        result["activation_checkpointing"] = {"cpu_checkpointing": True}
     return result
 
 

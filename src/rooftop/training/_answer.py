@@ -96,6 +96,13 @@ def schedule_text(plan: Plan) -> str:
     return f"schedule {kind}"
 
 
+def offload_text(plan: Plan) -> str:
+    """What lies in host memory, in words."""
+    names = {"optimizer": "optimizer states", "params": "weights", "activations": "saved activations"}
+    there = [text for name, text in names.items() if name in plan.choices.offloads]
+    return f"{' and '.join(filter(None, (', '.join(there[:-1]), there[-1])))} in host memory"
+
+
 def context_text(plan: Plan) -> str:
     """What context ways do for attention, in words."""
     kind = {"ring": "keys around a ring", "gather": "keys gathered", "ulysses": "tokens swapped for heads"}
@@ -213,6 +220,7 @@ def assumptions(question: Question, best: Estimate) -> tuple[str, ...]:
         f"gradients are accumulated over microbatches; {schedule_text(best.plan)} over pipeline stages",
         *_of_documents(problem),
         *_of_experts(problem.model.experts),
+        *_of_hosts(best),
         f"memory: {problem.capacity / 1e9:.1f} GB of HBM per chip may be used; fragmentation and program are not counted",
     ]
     if question.tokens is not None:
@@ -264,6 +272,17 @@ def _of_documents(problem: Problem) -> tuple[str, ...]:
     return (
         "documents: laid end to end and cut where a sequence ends; attention stays inside of them, and in every microbatch all"
         " chips wait for the one with the most of it, as if pieces came at random",
+    )
+
+
+def _of_hosts(best: Estimate) -> tuple[str, ...]:
+    plan, chip, e = best.plan, best.problem.slice.chip, best.problem.calibration.network_efficiency("pcie")
+    if not plan.choices.offloads:
+        return ()
+    return (
+        f"{offload_text(plan)}: {chip.pcie_bandwidth / 1e9:g} GB/s a chip over PCIe each way, {e:.0%} of it achieved; buffers of two"
+        f" blocks stay on the chip, the update runs there; a host has {format_bytes(chip.host_memory_bytes)} for"
+        f" {chip.chips_per_host} chips",
     )
 
 

@@ -33,6 +33,10 @@ def _choice(
     )
 
 
+#: What may lie in host memory.
+OFFLOADED = ("optimizer", "params", "activations")
+
+
 @dataclass(frozen=True, slots=True)
 class Choices:
     """The choices of one plan. Those of `layout` decide shardings, and so the resolved programs; all others do not."""
@@ -52,6 +56,10 @@ class Choices:
     )  # fmt: skip
     #: in the order of how much runs again: an earlier one is never slower
     remat: str = _choice("none", ("none", "dots", "selective", "full"), help="Rematerialisation.")
+    offload: str = _choice(
+        "none", ("none", *(",".join(c) for n in (1, 2, 3) for c in itertools.combinations(OFFLOADED, n))), tried=("none",),
+        help="What lies in host memory: any of optimizer, params and activations, with commas.",
+    )  # fmt: skip
     schedule: str = _choice(
         "1f1b", ("1f1b", "gpipe", "zb-h1", "zb-h2", "dualpipe"), tried=("1f1b",), axis="pipeline",
         help="Pipeline schedule; 1f1b with --chunks above 1 is interleaved.",
@@ -79,10 +87,24 @@ class Choices:
         return replace(self, **defaults)
 
     def never_faster_than(self, other: Choices) -> bool:
-        """Whether a plan with these choices cannot beat the same plan with the others: more of it runs again."""
+        """Whether a plan with these choices cannot beat the same plan with the others: more of it runs again, or more lies in
+        host memory. What runs again is not brought from there: with activations there, more recomputation may be faster.
+        """
         policies = values_of("remat")
-        more = policies.index(self.remat) > policies.index(other.remat)
-        return more and replace(self, remat=other.remat) == other
+        more = policies.index(self.remat) - policies.index(other.remat)
+        if (
+            self == other
+            or more < 0
+            or not self.offloads >= other.offloads
+            or (more and "activations" in other.offloads)
+        ):
+            return False
+        return replace(self, remat=other.remat, offload=other.offload) == other
+
+    @property
+    def offloads(self) -> frozenset[str]:
+        """Which of OFFLOADED lie in host memory."""
+        return frozenset(self.offload.split(",")) & frozenset(OFFLOADED)
 
     def check(self, where: str = "") -> Choices:
         """The same, if every value is allowed. Raises InputError; `where` names a file."""

@@ -160,10 +160,17 @@ class Pass:
 
 
 def pass_seconds(
-    local: Local, moved: Moved, policy: str, overlap: Mapping[str, Number], *, beside: bool = False
+    local: Local,
+    moved: Moved,
+    policy: str,
+    overlap: Mapping[str, Number],
+    *,
+    beside: bool = False,
+    host: tuple[Number, Number, Number] | None = None,
 ) -> Pass:
     """Expected seconds of the forward and of the backward pass, communication included. beside: a forward pass runs beside the
-    backward pass of another microbatch, and even activations hide under work.
+    backward pass of another microbatch, and even activations hide under work. host: seconds of what crosses PCIe in the
+    forward pass, in the backward pass, and in both beside each other.
     """
     again = f"recompute.{policy}"
     work_backward = named(local.backward + local.recompute[policy], f"T_work_backward({local.name})", "s")
@@ -173,9 +180,13 @@ def pass_seconds(
         moved.ring["backward"] + moved.ring[again], moved.prefetch["backward"],
     ]  # fmt: skip
     forward, backward = _direction(there, overlap), _direction(back, overlap)
+    if host is not None:
+        forward, backward = forward.beside_host(host[0], overlap), backward.beside_host(host[1], overlap)
     if not beside:
         return Pass(forward, backward, (forward, backward))
     together = _direction([a + b for a, b in zip(there, back, strict=True)], beside_overlap(overlap))
+    if host is not None:
+        together = together.beside_host(host[2], overlap)
     return Pass(forward, backward, (together,))
 
 

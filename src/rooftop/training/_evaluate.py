@@ -9,6 +9,7 @@ from rooftop.costing import MESH_AXES, PLACEMENT_ORDER, Kernel, Matmuls, Rates, 
 from rooftop.formula import Number, Traced, given, maximum, named
 from rooftop.roofline import Placement
 from rooftop.training._estimate import local, moved
+from rooftop.training._offload import crossings
 from rooftop.training._plan import Plan, Problem, environment
 from rooftop.training._run import utilisation
 from rooftop.training._schedule import stages_of
@@ -76,8 +77,10 @@ class Estimate:
 
     @property
     def fits(self) -> bool:
-        """Whether the memory suffices."""
-        return bool(self.step.memory_bytes <= self.problem.capacity)
+        """Whether the memory suffices, that of the chip and the host's."""
+        return bool(
+            self.step.memory_bytes <= self.problem.capacity and self.step.host_bytes <= self.problem.host_capacity
+        )
 
 
 def estimate(problem: Problem, the_plan: Plan) -> Estimate:
@@ -148,6 +151,7 @@ def evaluate(
         values,
         {c.name: local(c, values[c.name], rates) for c in compiled.programs},
         {c.name: moved(c, values[c.name], links) for c in compiled.programs},
+        crossings(compiled, values, the_plan.choices),
     )
     memory = memory_of(compiled, values, the_plan.choices, microbatches, inner["pipeline"])
     calibration = problem.calibration
@@ -241,6 +245,7 @@ def _traced_rates(problem: Problem, rates: Rates) -> Rates:
 
     matmuls = traced(rates.matmuls, "", problem.recipe.compute)
     hbm = given(rates.hbm, "W_hbm", "B/s", sheet)
+    host = given(rates.host, "W_pcie", "B/s", f"{sheet}, one way")
     return replace(
         rates,
         peak=matmuls.peak,
@@ -251,4 +256,8 @@ def _traced_rates(problem: Problem, rates: Rates) -> Rates:
         unhidden=given(rates.unhidden, "unhidden", "", told),
         hbm_expected=named(hbm * given(calibration.hbm, "e_hbm", "", told), "W_hbm_achieved", "B/s"),
         op_overhead=given(calibration.op_overhead, "overhead", "s", told),
+        host=host,
+        host_expected=named(
+            host * given(calibration.network_efficiency("pcie"), "e_pcie", "", told), "W_pcie_achieved", "B/s"
+        ),
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rooftop.formula import Number, maximum, named, total, where
+from rooftop.formula import Number, maximum, minimum, named, total, where
+from rooftop.training._choices import Choices
 from rooftop.training._schedule import Stage
 from rooftop.training._structure import Compiled, Structure
 
@@ -45,41 +46,75 @@ def _peak(moments: tuple[tuple[tuple[int, float], ...], ...], sizes: list[Number
     return maximum(*peaks) if len(peaks) > 1 else (peaks[0] if peaks else 0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of one chip by part: on the chip, and in its share of the memory of its host; each on the fullest stage."""
+
+    chip: Mapping[str, Number]
+    host: Mapping[str, Number]
+
+
 def memory_parts(
-    structure: Structure, values: Mapping[str, list[Number]], policy: str, stages: Sequence[Stage]
-) -> dict[str, Number]:
-    """Bytes per chip by part on the fullest stage.
+    structure: Structure, values: Mapping[str, list[Number]], chosen: Choices, stages: Sequence[Stage]
+) -> Memory:
+    """Bytes per chip by part.
 
     A stage holds the activations of the microbatches in flight on it; the one with the head also the logits of one
     microbatch. A chip that is two stages holds the weights and gradients of both, and the optimizer states of half of each.
+    Of what lies in host memory, buffers stay on the chip (see `_offload`), and no more than there is.
     """
+    policy, away = chosen.remat, chosen.offloads
     blocks = [(structure.counts[c.name], held(c, values[c.name])) for c in structure.blocks]
     embed = held(structure.embed, values[structure.embed.name])
     head = held(structure.head, values[structure.head.name])
     result: dict[str, list[Number]] = {}
+    host: dict[str, list[Number]] = {}
     for part in ("weights", "gradients", "optimizer"):
         body = total(n * getattr(h, part) for n, h in blocks)
         result[part] = [
             s.of(body, getattr(embed, part), getattr(head, part)) * (s.copies if part != "optimizer" else 1.0)
             for s in stages
         ]
-    gathered = maximum(*(h.at_use for _, h in blocks)) if len(blocks) > 1 else blocks[0][1].at_use
+    for part, name in (("weights", "params"), ("optimizer", "optimizer")):
+        if name in away:
+            two = 2 * _most(getattr(h, part) for _, h in blocks)
+            ends = [
+                (where(s.embed > 0, getattr(embed, part), 0.0), where(s.head > 0, getattr(head, part), 0.0))
+                for s in stages
+            ]
+            host[part] = result[part]
+            result[part] = [minimum(a, maximum(two, *e)) for a, e in zip(result[part], ends, strict=True)]
+    gathered = _most(h.at_use for _, h in blocks)
     # two blocks' weights at once: the one in use and the one being prefetched
     two = 2 * gathered
     result["gathered weights"] = [
         maximum(two, where(s.embed > 0, embed.at_use, 0.0), where(s.head > 0, head.at_use, 0.0)) for s in stages
     ]
     body = total(n * h.saved[policy] for n, h in blocks)
+    kept = [body * s.share * s.flight for s in stages]
+    if "activations" in away:
+        host["saved activations"] = kept
+        two = 2 * _most(h.saved[policy] for _, h in blocks)
+        kept = [minimum(k, two) for k in kept]
     result["saved activations"] = [
-        body * s.share * s.flight + where(s.head > 0, head.saved[policy], 0.0) for s in stages
+        k + where(s.head > 0, head.saved[policy], 0.0) for k, s in zip(kept, stages, strict=True)
     ]
-    inside = [h.working[policy] for _, h in blocks]
-    block_peak = maximum(*inside) if len(inside) > 1 else inside[0]
+    block_peak = _most(h.working[policy] for _, h in blocks)
     result["working set"] = [maximum(block_peak, where(s.head > 0, head.working[policy], 0.0)) for s in stages]
-    totals = [total(column[i] for column in result.values()) for i in range(len(stages))]
-    fullest = {part: column[0] for part, column in result.items()}
-    most = totals[0]
-    for i in range(1, len(stages)):
-        fullest = {part: where(most >= totals[i], fullest[part], column[i]) for part, column in result.items()}
-        most = maximum(most, totals[i])
+    return Memory(_fullest(result), {part: named(b, f"host {part}", "B") for part, b in _fullest(host).items()})
+
+
+def _most(values: Iterable[Number]) -> Number:
+    every = list(values)
+    return maximum(*every) if len(every) > 1 else every[0]
+
+
+def _fullest(columns: Mapping[str, list[Number]]) -> dict[str, Number]:
+    """By part, the bytes of the stage where all parts together are most."""
+    stages = range(len(next(iter(columns.values()), ())))
+    totals = [total(column[i] for column in columns.values()) for i in stages]
+    fullest = {part: column[0] for part, column in columns.items()}
+    for i in stages[1:]:
+        fullest = {part: where(totals[0] >= totals[i], fullest[part], column[i]) for part, column in columns.items()}
+        totals[0] = maximum(totals[0], totals[i])
     return {part: named(bytes, part, "B", note="on the fullest pipeline stage") for part, bytes in fullest.items()}

@@ -88,6 +88,11 @@ class Problem:
         return self.slice.chip.hbm_bytes * (1 - self.headroom)
 
     @property
+    def host_capacity(self) -> float:
+        """Bytes of host memory of each chip: an even share of its host's."""
+        return self.slice.chip.host_memory_bytes / self.slice.chip.chips_per_host
+
+    @property
     def copies(self) -> int:
         """How often a token goes to an expert in one layer."""
         return 1 if self.model.experts is None else int(self.model.experts.active)

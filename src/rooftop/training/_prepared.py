@@ -9,6 +9,7 @@ from rooftop.formula import Number
 from rooftop.hardware import Chip
 from rooftop.roofline import Calibration, Placement
 from rooftop.training._estimate import local, moved
+from rooftop.training._offload import crossings
 from rooftop.training._plan import Plan, Problem, environment
 from rooftop.training._step import Evaluated, states_of, step
 
@@ -40,9 +41,10 @@ class Prepared:
             values,
             {c.name: local(c, values[c.name], rates) for c in compiled.programs},
             {c.name: moved(c, values[c.name], links, detail=False) for c in compiled.programs},
+            crossings(compiled, values, self.plan.choices),
         )
         result = step(
             evaluated, rates, links, calibration.overlap, calibration.step_overhead, self.plan.choices,
-            self.plan.microbatches, self._inner["pipeline"], {}, self._states, detail=False,
+            self.plan.microbatches, self._inner["pipeline"], None, self._states, detail=False,
         )  # fmt: skip
         return float(result.expected)

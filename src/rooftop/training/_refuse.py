@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 from rooftop.costing import MESH_AXES
 from rooftop.errors import InputError, NoAnswer, RooftopError, nearest
 from rooftop.hardware import slice_of, standard_slices
-from rooftop.training._choices import DEFAULT, Choices
+from rooftop.training._choices import DEFAULT, Choices, values_of
 from rooftop.training._plan import Problem
-from rooftop.training._search import Outcome, search
+from rooftop.training._search import Limits, Outcome, search
 from rooftop.training._space import options
 
 
@@ -50,6 +51,13 @@ def no_plan(problem: Problem, outcome: Outcome, fixed: Mapping[str, int]) -> Roo
     """Say by how much the nearest plan misses, and what would fit (tried, not guessed)."""
     name, where = problem.model.name, problem.slice
     closest = outcome.closest
+    if closest is None and outcome.least_host < math.inf:
+        return NoAnswer(
+            f"{name} does not fit on {where.name}: the plan that needs the least host memory takes"
+            f" {outcome.least_host / 1e9:.1f} GB of {problem.host_capacity / 1e9:.1f} GB per chip there; take something out of"
+            " --offload, or use a larger slice",
+            field="slice",
+        )
     if closest is None:
         demand = f" with {', '.join(f'{a}={w}' for a, w in fixed.items())}" if fixed else ""
         return NoAnswer(
@@ -73,6 +81,9 @@ def _what_fits(problem: Problem, fixed: Mapping[str, int]) -> str:
         lean = replace(problem, recipe=replace(problem.recipe, moments="bf16", master=None))
         if search(lean, fixed, keep=1).found:
             fitting.append("optimizer states in bf16 (--optimizer-dtype bf16)")
+    everything = search(problem, fixed, keep=1, limits=Limits({"offload": values_of("offload")[1:]}))
+    if everything.found:
+        fitting.append(f"what lies in host memory (--offload {everything.found[0].plan.choices.offload})")
     for name in standard_slices(problem.slice.chip.name):
         larger = slice_of(name)
         if larger.chips > problem.slice.chips and search(replace(problem, slice=larger), fixed, keep=1).found:

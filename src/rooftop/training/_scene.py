@@ -19,6 +19,7 @@ from rooftop.formula import total
 from rooftop.roofline import Group, Placement, group
 from rooftop.training._choices import Choices
 from rooftop.training._estimate import Local, Moved, local, moved
+from rooftop.training._offload import Crossing, Crossings, crossings
 from rooftop.training._plan import Plan, Problem, environment
 from rooftop.training._space import Batch, Limits, allows, microbatchings
 from rooftop.training._step import Evaluated, memory_of, states_of, step
@@ -44,6 +45,7 @@ class Scene:
             problem.batch_tokens / problem.seq, problem.batch_within, problem.max_batch_tokens / problem.seq
         )
         self.capacity = np.inf if limits.ignore_memory else problem.capacity
+        self.host_capacity = np.inf if limits.ignore_memory else problem.host_capacity
 
     def applies(self, chosen: Choices, meshes: IntArray, microbatches: Array) -> NDArray[np.bool_]:
         """Whether a combination of choices is one to try, for each row of meshes."""
@@ -133,11 +135,12 @@ class Rows:
         """Which rows a combination of choices is to be tried on."""
         return self.scene.applies(chosen, self.meshes[self.of], self.microbatches)
 
-    def memory(self, chosen: Choices) -> Array:
-        """Bytes per chip."""
+    def memory(self, chosen: Choices) -> tuple[Array, Array]:
+        """Bytes of each chip, and in its share of host memory."""
         layout = chosen.layout
         parts = memory_of(self.scene.structures[layout], self.values(layout), chosen, self.microbatches, self.stages)
-        return np.broadcast_to(total(parts.values()), len(self))
+        on_chip, on_host = (np.broadcast_to(total(p.values()), len(self)) for p in (parts.chip, parts.host))
+        return on_chip, on_host
 
     def seconds(self, layout: Choices, pairs: Pairs) -> dict[Choices, Array]:
         """Expected seconds per token of the pairs wanted, for all choices that have this layout."""
@@ -161,11 +164,12 @@ class Rows:
                 {c.name: pick.some(moving[c.name], c.moving_late) for c in compiled.programs},
                 {name: work.take(of_rows) for name, work in works.items()},
                 {name: _picked(each, pick) for name, each in transfers.items()},
+                _crossed(crossings(compiled, values, chosen), of_rows),
             )
             late = {axes: pick.group(links[axes][0]) for axes in compiled.late}
             seconds = step(
                 evaluated, scene.rates, {a: (g, g) for a, g in late.items()}, calibration.overlap,
-                calibration.step_overhead, chosen, self.microbatches[row], self.stages[row], {},
+                calibration.step_overhead, chosen, self.microbatches[row], self.stages[row], None,
                 {name: of_rows(bytes) for name, bytes in states[split].items()}, detail=False,
             ).expected  # fmt: skip
             result[chosen] = np.broadcast_to(seconds, len(row)) / self.tokens[row]
@@ -240,6 +244,14 @@ def _picked(each: Moved, pick: _Pick) -> Moved:
         {name: pick(seconds) for name, seconds in table.items()} for table in (each.critical, each.ring, each.prefetch)
     )
     return Moved(critical, ring, prefetch, {}, {})
+
+
+def _crossed(every: Mapping[str, Crossings], pick: _Pick) -> dict[str, Crossings]:
+    """What crosses PCIe, of some rows."""
+    return {
+        name: Crossings(*(Crossing(pick(x.into), pick(x.out)) for x in (c.forward, c.backward)))
+        for name, c in every.items()
+    }
 
 
 def _depends(sizes: Iterable[Size]) -> list[str]:

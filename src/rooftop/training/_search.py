@@ -44,7 +44,8 @@ class Outcome:
     """
 
     found: list[Found] = field(default_factory=list)
-    closest: Found | None = None  # the plan that needs the least memory
+    closest: Found | None = None  # the plan that needs the least memory, of those that host memory has room for
+    least_host: float = math.inf  # bytes in host memory, of the plan with something there that needs the least
     plans: int = 0
     bounded: int = 0
     timed: int = 0
@@ -203,7 +204,13 @@ def _bounded(scene: Scene, rows: Rows, meshes: _Meshes, keeper: Keeper, outcome:
             tried = rows.applies(chosen)
             if not tried.any():
                 continue
-            memory[chosen] = np.where(tried, rows.memory(chosen), np.inf)
+            on_chip, on_host = rows.memory(chosen)
+            if chosen.offloads:
+                outcome.least_host = min(outcome.least_host, float(np.where(tried, on_host, np.inf).min()))
+                tried = tried & (on_host <= scene.host_capacity)
+                if not tried.any():
+                    continue
+            memory[chosen] = np.where(tried, on_chip, np.inf)
             _remember_closest(outcome, rows, chosen, memory[chosen])
             fits[chosen] = tried & (memory[chosen] <= scene.capacity)
             open_ = fits[chosen].copy()

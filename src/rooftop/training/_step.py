@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rooftop.costing import Links, Rates, exposed_seconds, transfer_seconds
 from rooftop.formula import Number, formula, maximum, named, total, where
 from rooftop.roofline import collective_seconds
 from rooftop.training._choices import Choices
 from rooftop.training._estimate import Local, Moved, Pass, pass_seconds
-from rooftop.training._memory import memory_parts
+from rooftop.training._memory import Memory, memory_parts
+from rooftop.training._offload import Crossing, Crossings, update_crossing
 from rooftop.training._schedule import (
     FILLED,
     Stage,
@@ -39,6 +40,13 @@ class Step:
     memory_bytes: Number
     bubble: Number
     parts: tuple[Part, ...]
+    #: bytes in the chip's share of host memory, by part
+    host: Mapping[str, Number] = field(default_factory=dict)
+
+    @property
+    def host_bytes(self) -> Number:
+        """All parts."""
+        return total(self.host.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +61,20 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """Local work and transfers of every program of a model under one set of layouts."""
+    """Local work and transfers of every program of a model under one set of layouts; and what crosses PCIe, where something does."""
 
     structure: Structure
     values: Mapping[str, list[Number]]
     local: Mapping[str, Local]
     moved: Mapping[str, Moved]
+    crossings: Mapping[str, Crossings] = field(default_factory=dict)
 
 
 def memory_of(
     structure: Structure, values: Mapping[str, list[Number]], chosen: Choices, microbatches: Number, stages: Number
-) -> dict[str, Number]:
-    """Bytes per chip by part on the fullest pipeline stage."""
-    return memory_parts(structure, values, chosen.remat, stages_of(structure.layers, stages, microbatches, chosen))
+) -> Memory:
+    """Bytes per chip by part on the fullest pipeline stage, and in host memory."""
+    return memory_parts(structure, values, chosen, stages_of(structure.layers, stages, microbatches, chosen))
 
 
 def states_of(
@@ -108,7 +117,7 @@ def step(
     chosen: Choices,
     microbatches: Number,
     stages: Number,
-    memory: Mapping[str, Number],
+    memory: Memory | None,
     states: Mapping[str, Number],
     *,
     detail: bool = True,
@@ -116,14 +125,20 @@ def step(
 ) -> Step:
     """The step of a plan. microbatches and stages may be arrays; so may every size behind `evaluated`.
 
-    memory: bytes per chip by part, from `memory_of`; states: those of the update, from `states_of`. Without detail only the expected seconds are computed,
+    memory: from `memory_of`, perhaps none without detail; states: those of the update, from `states_of`. Without detail only the expected seconds are computed,
     without parts all but the parts.
     """
     structure, policy = evaluated.structure, chosen.remat
     kinds = stages_of(structure.layers, stages, microbatches, chosen)
     beside = chosen.schedule == "dualpipe"
+    hosts = {
+        name: tuple(x.seconds(rates.host_expected) for x in (c.forward, c.backward, c.both))
+        for name, c in evaluated.crossings.items()
+    }
     passes = {
-        name: pass_seconds(evaluated.local[name], evaluated.moved[name], policy, overlap, beside=beside)
+        name: pass_seconds(
+            evaluated.local[name], evaluated.moved[name], policy, overlap, beside=beside, host=hosts.get(name)
+        )
         for name in evaluated.local
     }
     embed, head = structure.embed.name, structure.head.name
@@ -156,6 +171,9 @@ def step(
     room_backward = on_stage(lambda n: passes[n].room[1])
     room_forward = on_stage(lambda n: passes[n].room[0])
     optimizer = optimizer_seconds(states["optimizer"], states["gradients"], states["weights"], rates.hbm_expected)
+    streamed = update_crossing(states, chosen)
+    streaming = named(streamed.seconds(rates.host_expected), "T_host_update", "s") if chosen.offloads else 0.0
+    exposed_streaming = exposed_seconds(streaming, optimizer) if chosen.offloads else 0.0
     exchange = named(on_stage(lambda n: update[n].exchange), "T_exchange_momenta", "s")
     turned = named(on_stage(flops_of(evaluated)), "FLOPs of Newton-Schulz", "FLOP")
     orthogonal = named(turned / rates.matmuls.expected, "T_orthogonalise", "s")
@@ -164,7 +182,9 @@ def step(
     permute, permute_bound = _boundary(structure, evaluated, links)
     mirror, mirror_bound = _mirror(links, states, stages) if beside else (0.0, 0.0)
     hand_over = 2 * (stages - 1) * permute + mirror
-    ends = total((optimizer, exchange, orthogonal, exposed_reduce, exposed_gather, step_overhead, hand_over))
+    ends = total(
+        (optimizer, exchange, orthogonal, exposed_reduce, exposed_gather, step_overhead, hand_over, exposed_streaming)
+    )
     expected = schedule(
         lambda n: named(passes[n].seconds, f"T_microbatch({n})", "s"),
         named(ends, "T_end_of_step", "s"),
@@ -172,12 +192,16 @@ def step(
         2 * chosen.chunks * permute,  # a stage cannot take microbatches faster than they are handed over
     )
     if not detail:
-        return Step(expected, 0.0, {}, memory, 0.0, 0.0, ())
+        return Step(expected, 0.0, {}, {}, 0.0, 0.0, ())
+    assert memory is not None
     resources = _resources(
         evaluated, rates, chosen, schedule, update, on_stage,
         optimizer_seconds(states["optimizer"], states["gradients"], states["weights"], rates.hbm), turned / rates.peak,
         where(stages == 1, 0.0, 2 * chosen.chunks * microbatches * permute_bound + mirror_bound),
     )  # fmt: skip
+    if chosen.offloads:
+        there = _host_bound(evaluated, on_stage, microbatches, streamed)
+        resources["host"] = named(there.seconds(rates.host), "host", "s", note="bytes over PCIe, both ways at once")
     bound = named(maximum(*resources.values()), "step_seconds.bound", "s", note="the slowest resource")
     expected = named(expected, "step_seconds.expected", "s")
     busy = microbatches * schedule(lambda n: passes[n].seconds, 0.0, _slowest)
@@ -189,14 +213,21 @@ def step(
             reduce_seconds, exposed_reduce, gather_seconds, exposed_gather, optimizer, step_overhead, bubble,
             hand_over, exchange, orthogonal,
         )  # fmt: skip
+        moved_late = Part("host memory: update", "host", streaming, streaming - exposed_streaming)
+        parts += tuple(
+            p
+            for p in (*_host_part(evaluated, passes, hosts, microbatches, kinds, beside), moved_late)
+            if p.seconds > 1e-12
+        )
     return Step(
         expected=expected,
         bound=bound,
         resources=resources,
-        memory=memory,
-        memory_bytes=named(total(memory.values()), "memory.bytes", "B"),
+        memory=memory.chip,
+        memory_bytes=named(total(memory.chip.values()), "memory.bytes", "B"),
         bubble=bubble,
         parts=parts,
+        host=memory.host,
     )
 
 
@@ -315,6 +346,41 @@ def _resources(
     return result
 
 
+def _host_bound(
+    evaluated: Evaluated, on_stage: Callable[[Of], Number], microbatches: Number, update: Crossing
+) -> Crossing:
+    """Bytes that cross PCIe in a step, on the stage where they are most."""
+    if not evaluated.crossings:
+        return update
+    there = {name: c.both for name, c in evaluated.crossings.items()}
+    each = Crossing(on_stage(lambda n: there[n].into), on_stage(lambda n: there[n].out))
+    return Crossing(microbatches * each.into, microbatches * each.out) + update
+
+
+def _on(kind: Stage, structure: Structure) -> dict[str, Number]:
+    """How often a microbatch meets each program on a stage."""
+    times = {c.name: structure.counts[c.name] * kind.share for c in structure.blocks}
+    return times | {structure.embed.name: kind.embed, structure.head.name: kind.head}
+
+
+def _slowest_stage(structure: Structure, passes: Mapping[str, Pass], kinds: Sequence[Stage]) -> dict[str, Number]:
+    every = [_on(kind, structure) for kind in kinds]
+    return max(every, key=lambda times: total(n * passes[c].seconds for c, n in times.items()))
+
+
+def _host_part(
+    evaluated: Evaluated, passes: Mapping[str, Pass], hosts: Mapping[str, tuple[Number, ...]], microbatches: Number,
+    kinds: Sequence[Stage], beside: bool,
+) -> tuple[Part, ...]:  # fmt: skip
+    """What microbatches move between host and chip, on the slowest stage."""
+    if not hosts:
+        return ()
+    times = _slowest_stage(evaluated.structure, passes, kinds)
+    busy = microbatches * total(n * (hosts[c][2] if beside else hosts[c][0] + hosts[c][1]) for c, n in times.items())
+    exposed = microbatches * total(n * total(d.host for d in passes[c].both) for c, n in times.items())
+    return (Part("host memory: microbatches", "host", busy, busy - exposed),)
+
+
 def _parts(
     evaluated: Evaluated,
     passes: Mapping[str, Pass],
@@ -333,16 +399,8 @@ def _parts(
     orthogonal: Number,
 ) -> tuple[Part, ...]:
     """Where the time of the slowest stage goes. The parts, less what is hidden, add up to the expected step."""
-    structure = evaluated.structure
     again = f"recompute.{policy}"
-    embed, head = structure.embed.name, structure.head.name
-
-    def stage(kind: Stage) -> tuple[dict[str, Number], Number]:
-        times = {c.name: structure.counts[c.name] * kind.share for c in structure.blocks}
-        times |= {embed: kind.embed, head: kind.head}
-        return times, total(n * passes[c].seconds for c, n in times.items())
-
-    weight, _ = max(map(stage, kinds), key=lambda pair: pair[1])
+    weight = _slowest_stage(evaluated.structure, passes, kinds)
     compute: dict[str, Number] = {}
     for n, w in weight.items():
         for key, seconds in evaluated.local[n].parts.items():

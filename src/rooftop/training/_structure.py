@@ -49,6 +49,7 @@ class Compiled(Terms):
     moved_again: Mapping[str, frozenset[int]]
     weights: tuple[int, ...]
     weights_at_use: tuple[int, ...]
+    brought: tuple[int, ...]  # weights that a pass needs, as they are stored; a tied embedding counts at either end
     gradients: tuple[int, ...]
     optimizer: tuple[int, ...]
     saved: Mapping[str, tuple[int, ...]]
@@ -63,7 +64,14 @@ class Compiled(Terms):
     @property
     def held(self) -> frozenset[int]:
         """Indices of the sizes that take memory."""
-        always = (*self.orthogonal, *self.weights, *self.weights_at_use, *self.gradients, *self.optimizer)
+        always = (
+            *self.orthogonal,
+            *self.weights,
+            *self.brought,
+            *self.weights_at_use,
+            *self.gradients,
+            *self.optimizer,
+        )
         saved = (i for indices in self.saved.values() for i in indices)
         working = (i for moments in self.working.values() for moment in moments for i, _ in moment)
         return frozenset((*always, *saved, *working))
@@ -225,6 +233,7 @@ class _Compiler(Collector):
             moved_again={p: _moved_again(transfers, frozenset(r.recomputed)) for p, r in plans.items()},
             weights=self.layout(weights, "weight", dtype_bytes(self.recipe.weights)),
             weights_at_use=self.layout(program.weights, "weight_use", dtype_bytes(self.recipe.compute)),
+            brought=self.layout(program.weights, "weight", dtype_bytes(self.recipe.weights)),
             gradients=self.layout(weights, "gradient", dtype_bytes(self.recipe.gradients)),
             optimizer=self.sum(size for w in weights for size in self._states(w)),
             saved=saved,

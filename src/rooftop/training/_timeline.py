@@ -22,6 +22,7 @@ _ENDS = (
     "exchange of momenta",
     "orthogonalisation",
     "optimizer",
+    "host memory: update",
     "updated weights",
     "step overhead",
 )
@@ -106,7 +107,7 @@ def _work(e: Estimate) -> _Work:
             ends[part.name] = seconds
         elif part.kind == "bubble":
             bubble += seconds
-        elif part.kind == "network":
+        elif part.kind in ("network", "host"):
             exposed.append((part.name, seconds))
         elif part.name == "recompute":
             recompute += seconds

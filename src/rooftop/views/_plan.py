@@ -19,7 +19,7 @@ from rooftop.training import (
     loss,
     six_nd,
 )
-from rooftop.training._answer import context_text, schedule_text
+from rooftop.training._answer import context_text, offload_text, schedule_text
 from rooftop.training._keep import Found
 from rooftop.units import format_bytes, format_count, format_seconds, format_usd
 from rooftop.views._terminal import bar, group, heading, lines, table
@@ -87,6 +87,11 @@ def estimate_json(e: Estimate) -> dict[str, Any]:
             "bytes": float(e.step.memory_bytes),
             "capacity_bytes": float(e.problem.capacity),
             "parts": {name: float(b) for name, b in e.step.memory.items()},
+        },
+        "host_memory": {
+            "bytes": float(e.step.host_bytes),
+            "capacity_bytes": float(e.problem.host_capacity),
+            "parts": {name: float(b) for name, b in e.step.host.items()},
         },
         "time_parts": [
             {"name": p.name, "kind": p.kind, "seconds": float(p.seconds), "overlapped": float(p.overlapped)}
@@ -175,6 +180,7 @@ def _summary(answer: Answer) -> RenderableType:
          f" {e.plan.sequences} sequences of {e.problem.seq}"),
         *([("documents", documents_text(e))] if e.problem.documents is not None else []),
         ("schedule", f"ZeRO-{e.plan.choices.zero} over fsdp{', ZeRO-1 over data' if e.plan.choices.outer_zero else ''}, remat {e.plan.choices.remat}"
+         + (f", {offload_text(e.plan)}" if e.plan.choices.offloads else "")
          + (f", {context_text(e.plan)}" if e.plan.mesh["context"] > 1 else "")
          + (f", {schedule_text(e.plan).removeprefix('schedule ')}" if e.plan.mesh["pipeline"] > 1 else "")),
         ("placement", placement_text(e)),
@@ -243,7 +249,14 @@ def _memory(e: Estimate) -> RenderableType:
     ]
     total = float(e.step.memory_bytes)
     rows.append(("total", format_bytes(total), f"{total / capacity:.1%}", bar(total, capacity)))
-    return table(f"Memory per chip, of {format_bytes(capacity)}", ("part", ">bytes", ">of HBM", ""), rows)
+    here = table(f"Memory per chip, of {format_bytes(capacity)}", ("part", ">bytes", ">of HBM", ""), rows)
+    if not e.step.host:
+        return here
+    share = float(e.problem.host_capacity)
+    parts = [*e.step.host.items(), *([("total", e.step.host_bytes)] if len(e.step.host) > 1 else [])]
+    rows = [(n, format_bytes(b), f"{float(b) / share:.1%}", bar(float(b), share)) for n, b in parts]
+    title = f"Host memory per chip, of {format_bytes(share)}"
+    return group(here, table(title, ("part", ">bytes", ">of host", ""), rows))
 
 
 def _runners_up(answer: Answer) -> RenderableType:
