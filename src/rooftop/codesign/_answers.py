@@ -81,7 +81,7 @@ def trained(scenario: Scenario, plan: Plan) -> Row:
         else inference.usd_per_million(problem.slice.chips, price, tokens / step.expected),
         "memory.bytes": step.memory_bytes,
         "memory.capacity_bytes": problem.capacity,
-        "fits": step.memory_bytes <= problem.capacity,
+        "fits": (step.memory_bytes <= problem.capacity) & (step.host_bytes <= problem.host_capacity),
         "batch_tokens": batch,
         "chips": chips,
         "mesh": shown_mesh(plan.mesh),
