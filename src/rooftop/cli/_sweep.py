@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from rooftop.cli._common import emit, json_option
-from rooftop.cli._scenario import engine_options, scenario_of, scenario_options, vary_of
+from rooftop.cli._scenario import engine_options, scenario_of, scenario_options
 
 
 @click.command(
@@ -42,7 +42,7 @@ def command(
     from rooftop.views._progress import progress_bar
 
     scenario = scenario_of(model, where, ask, mesh, settings, workload)
-    varies = [vary_of(scenario, text) for text in varied]
+    varies = [codesign.vary_of(scenario, text) for text in varied]
     chosen = codesign.Engine(engine["engine"], engine["workers"], engine["address"])
     with progress_bar("sweeping", quiet=as_json) as advance:
         found = codesign.sweep(scenario, varies, out=out, engine=chosen, progress=advance)

@@ -15,6 +15,7 @@ from rooftop.codesign._table import write_table
 from rooftop.codesign._values import Value, Vary, parse_vary
 from rooftop.codesign._ways import way, ways
 from rooftop.codesign._whatif import FIXED, Move, Sensitivity, Whatif, whatif
+from rooftop.codesign._words import told, vary_of
 
 __all__ = [
     "ASKS",
@@ -58,7 +59,9 @@ __all__ = [
     "settled",
     "shapes",
     "sweep",
+    "told",
     "trained",
+    "vary_of",
     "way",
     "ways",
     "whatif",

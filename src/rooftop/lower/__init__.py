@@ -10,7 +10,7 @@ from rooftop.lower._export import FRAMEWORKS, Exported, export
 from rooftop.lower._hlo import list_hlo, parse_hlo, replica_groups
 from rooftop.lower._jaxpr import list_ops
 from rooftop.lower._listing import Listing, Op, Transfer, moved_bytes
-from rooftop.lower._load import load_function, parse_shapes
+from rooftop.lower._load import load_function, parse_shapes, read_hlo
 from rooftop.lower._targets import KINDS
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ __all__ = [
     "parse_hlo",
     "parse_shapes",
     "program_time",
+    "read_hlo",
     "replica_groups",
     "scope_of",
 ]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rooftop.errors import InputError
+from rooftop.shown import Shown
 from rooftop.training import Plan, Problem
 from rooftop.transformer import MLP, Attention, MoE
 
@@ -19,7 +20,7 @@ _TORCH = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class Exported(Shown):
     """settings: by key, perhaps nested; text: the file; unsaid: what the framework cannot be told, in sentences."""
 
     framework: str

@@ -23,7 +23,18 @@ from rooftop.training._evaluate import (
 from rooftop.training._explain import explain_estimate
 from rooftop.training._failures import PRESETS, Failures, Goodput, best_interval, failure_rate, goodput
 from rooftop.training._file import described, load, made_for, read_plan, saved, write_plan
-from rooftop.training._laws import Optimum, chinchilla_tokens, loss, optimum_of, six_nd, tokens_for
+from rooftop.training._laws import (
+    ComputeOptimal,
+    Optimum,
+    chinchilla_tokens,
+    loss,
+    optimal_for_chips,
+    optimal_for_flops,
+    optimal_for_model,
+    optimum_of,
+    six_nd,
+    tokens_for,
+)
 from rooftop.training._layouts import layouts
 from rooftop.training._ledger import Collected, Ledger, Multiply, ledger
 from rooftop.training._limits import CriticalBatch, Degree, Reach, critical_batches, largest_degrees, reach
@@ -59,6 +70,7 @@ __all__ = [
     "Choices",
     "Collected",
     "Comparison",
+    "ComputeOptimal",
     "CriticalBatch",
     "Curve",
     "Degree",
@@ -119,6 +131,9 @@ __all__ = [
     "made_for",
     "named_plan",
     "network_intensity",
+    "optimal_for_chips",
+    "optimal_for_flops",
+    "optimal_for_model",
     "optimum_of",
     "plan",
     "price_of",

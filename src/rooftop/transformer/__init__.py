@@ -7,6 +7,7 @@ from rooftop.transformer._catalogue import architecture, models
 from rooftop.transformer._config import from_config, read_config
 from rooftop.transformer._counts import (
     Flops,
+    Model,
     Parameters,
     axis_size,
     flops_per_token,
@@ -59,6 +60,7 @@ __all__ = [
     "Mamba1",
     "Mamba2",
     "MoE",
+    "Model",
     "Parameters",
     "Programs",
     "Projection",
