@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from rooftop.lower._check import TOLERANCE, Check, check
     from rooftop.lower._check import Row as CheckRow
     from rooftop.lower._compile import Compiled, compile_step
+    from rooftop.lower._decoder import place
+    from rooftop.lower._program import server, trainer
+    from rooftop.lower._reference import Reference
+    from rooftop.lower._serving import Serving
 
 __all__ = [
     "FRAMEWORKS",
@@ -30,6 +34,8 @@ __all__ = [
     "Op",
     "OpTime",
     "ProgramTime",
+    "Reference",
+    "Serving",
     "Transfer",
     "check",
     "compile_step",
@@ -40,16 +46,21 @@ __all__ = [
     "moved_bytes",
     "parse_hlo",
     "parse_shapes",
+    "place",
     "program_time",
     "read_hlo",
     "replica_groups",
     "scope_of",
+    "server",
+    "trainer",
 ]
 
 #: What needs JAX already when it is imported: (module, name in it).
 _LATE = {
     "TOLERANCE": ("_check", "TOLERANCE"), "Check": ("_check", "Check"), "CheckRow": ("_check", "Row"), "check": ("_check", "check"),
-    "Compiled": ("_compile", "Compiled"), "compile_step": ("_compile", "compile_step"),
+    "Compiled": ("_compile", "Compiled"), "compile_step": ("_compile", "compile_step"), "place": ("_decoder", "place"),
+    "Reference": ("_reference", "Reference"), "Serving": ("_serving", "Serving"), "server": ("_program", "server"),
+    "trainer": ("_program", "trainer"),
 }  # fmt: skip
 
 
