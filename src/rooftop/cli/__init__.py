@@ -24,6 +24,7 @@ COMMANDS = {
     "simulate": "Serving a workload, request by request: latencies, goodput, use, cost.",
     "sweep": "How an answer moves with any parameter of model, hardware, plan or workload.",
     "whatif": "What limits an answer, in order, and how far each number of hardware and model moves it.",
+    "solve": "What a number of hardware, model or plan must be to meet a goal.",
     "compare": "Ways to do the same side by side, and what each would need to win.",
     "shapes": "Shapes of a model at equal parameters, FLOPs or cache that run faster.",
     "scaling": "Compute-optimal tokens for a model, model and tokens for a budget.",

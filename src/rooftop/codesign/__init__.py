@@ -5,8 +5,11 @@ from rooftop.codesign._attention import with_attention
 from rooftop.codesign._budget import BUDGETS
 from rooftop.codesign._compare import Alternative, Comparison, Overtakes, compare, crossings
 from rooftop.codesign._derivatives import MEASURES, WORKLOAD, elasticities, hardware_numbers
+from rooftop.codesign._domain import Domain, told
 from rooftop.codesign._engine import ENGINES, Engine
+from rooftop.codesign._inverse import WANTED, Region, Solved, Tried, solve
 from rooftop.codesign._models import model_numbers, with_number
+from rooftop.codesign._need import Need, parse_need
 from rooftop.codesign._scenario import ASKS, Scenario, canonical, changed, current, parameters, reader, resolved
 from rooftop.codesign._settled import Settled, settled
 from rooftop.codesign._shapes import Shape, Shapes, friendly, parse_numbers, parse_share, shapes
@@ -23,18 +26,24 @@ __all__ = [
     "ENGINES",
     "FIXED",
     "MEASURES",
+    "WANTED",
     "WORKLOAD",
     "Alternative",
     "Comparison",
+    "Domain",
     "Engine",
     "Move",
+    "Need",
     "Overtakes",
+    "Region",
     "Scenario",
     "Sensitivity",
     "Settled",
     "Shape",
     "Shapes",
+    "Solved",
     "Swept",
+    "Tried",
     "Value",
     "Vary",
     "Whatif",
@@ -50,6 +59,7 @@ __all__ = [
     "hardware_numbers",
     "model_numbers",
     "parameters",
+    "parse_need",
     "parse_numbers",
     "parse_share",
     "parse_vary",
@@ -58,6 +68,7 @@ __all__ = [
     "resolved",
     "settled",
     "shapes",
+    "solve",
     "sweep",
     "told",
     "trained",
