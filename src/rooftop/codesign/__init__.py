@@ -5,7 +5,7 @@ from rooftop.codesign._attention import with_attention
 from rooftop.codesign._budget import BUDGETS
 from rooftop.codesign._compare import Alternative, Comparison, Overtakes, compare, crossings
 from rooftop.codesign._derivatives import MEASURES, WORKLOAD, elasticities, hardware_numbers
-from rooftop.codesign._domain import Domain, told
+from rooftop.codesign._domain import Domain, assumed
 from rooftop.codesign._engine import ENGINES, Engine
 from rooftop.codesign._inverse import WANTED, Region, Solved, Tried, solve
 from rooftop.codesign._models import model_numbers, with_number
@@ -48,6 +48,7 @@ __all__ = [
     "Vary",
     "Whatif",
     "answer",
+    "assumed",
     "binding",
     "canonical",
     "changed",

@@ -131,7 +131,7 @@ def _grain(scenario: Scenario, name: str) -> int:
     return min(256, now & -now, max(1, now // 16))
 
 
-def told(domain: Domain, show: Any) -> Sequence[str]:
+def assumed(domain: Domain, show: Any) -> Sequence[str]:
     """What was assumed of the values."""
     if domain.grain is None:
         return (f"{len(domain.values)} values of {domain.name} were tried, and no others",)

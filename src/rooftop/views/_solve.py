@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rooftop.codesign import Solved, Tried, told
+from rooftop.codesign import Solved, Tried, assumed
 from rooftop.views._codesign import shown
 from rooftop.views._terminal import group, heading, lines, table
 
@@ -36,7 +36,7 @@ def solved_json(found: Solved) -> dict[str, Any]:
             for r in found.regions
         ],
         "points": [_tried_json(p) for p in found.points],
-        "assumptions": list(told(found.domain, shown)),
+        "assumptions": list(assumed(found.domain, shown)),
     }
 
 
@@ -73,7 +73,7 @@ def solved_text(found: Solved) -> RenderableType:
     ]
     head = [c if c in ("bottleneck", "mesh") else f">{c.replace('_', ' ')}" for c in columns]
     parts.append(table("", [f">{name}", *head, "met"], cells))
-    parts.append(lines("Assumptions", told(found.domain, shown)))
+    parts.append(lines("Assumptions", assumed(found.domain, shown)))
     return group(*parts)
 
 
