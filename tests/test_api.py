@@ -17,11 +17,11 @@ from rooftop.cli import run
 
 TRACE = Path(__file__).parent / "data" / "traces" / "torch-h100-qwen1.5-0.5b.json.gz"
 EXPRESSION = "bf16[B=512, D=8192] * bf16[D, F=28672] -> bf16[B, F]"
-#: Commands and their functions, where the names differ: `rooftop.roofline` is a module.
-NAMES = {"roofline": "roofline_of"}
+#: Commands and their functions, where the names differ: `rooftop.roofline` is a module, `import` a word of Python.
+NAMES = {"roofline": "roofline_of", "import": "import_plan"}
 COMMANDS = (
     "plan", "step", "serve", "simulate", "sweep", "scaling", "validate", "model", "chip", "slice", "roofline", "matmul",
-    "compare", "whatif", "shapes", "trace", "profile", "collective", "check", "export", "jax", "hlo",
+    "compare", "whatif", "shapes", "trace", "profile", "collective", "check", "export", "import", "jax", "hlo",
 )  # fmt: skip
 
 

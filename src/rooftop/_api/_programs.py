@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rooftop import lower, profiles
+from rooftop import frameworks, lower, profiles
 from rooftop._api._training import load_plan
 from rooftop._api._words import where_of
 from rooftop.errors import InputError
+from rooftop.frameworks import Exported, Imported
 from rooftop.hardware import Slice
-from rooftop.lower import Exported, ProgramTime
+from rooftop.lower import ProgramTime
 from rooftop.profiles import Report
 from rooftop.training import Answer
 
@@ -72,7 +73,23 @@ def export(plan: Answer | str | Path, to: str) -> Exported:
     and as `unsaid` what the framework cannot be told.
     """
     answer = _answer(plan)
-    return lower.export(answer.best.problem, answer.best.plan, to)
+    return frameworks.export(answer.best.problem, answer.best.plan, to)
+
+
+def import_plan(
+    path: str | Path,
+    framework: str | None = None,
+    *,
+    model: str | None = None,
+    on: str | None = None,
+    seq: int | None = None,
+) -> Imported:
+    """The run that a configuration of MaxText, Megatron-LM, torchtitan or DeepSpeed describes; see `rooftop import --help`.
+
+    framework: recognised by the keys of the file unless given. model, on, seq count before what the file says. The result has the
+    `question` and `plan`, as `unread` the keys that nobody understood, and gives its `answer()`.
+    """
+    return frameworks.import_plan(path, framework, model=model, on=on, seq=seq)
 
 
 def _answer(plan: Answer | str | Path) -> Answer:

@@ -39,6 +39,7 @@ COMMANDS = {
     "collective": "One collective on a slice: time, regime, bandwidth.",
     "check": "A training plan beside its program as a real compiler makes it.",
     "export": "A training plan as another framework's configuration.",
+    "import": "A run of another framework as a plan, by its configuration.",
     "jax": "The roofline of any JAX function, op by op.",
     "hlo": "What each op of a compiled program costs.",
     "web": "All of it as a page on this machine.",

@@ -29,7 +29,7 @@ Examples:
 @json_option
 def command(file: Path, framework: str, out: Path | None, as_json: bool) -> None:
     """A plan of --save as another framework's configuration, in its own keys. What cannot be expressed is said on stderr."""
-    from rooftop.lower import export
+    from rooftop.frameworks import export
     from rooftop.training import problem_of, read_plan
     from rooftop.views._program import exported_json, exported_text
 

@@ -6,7 +6,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from rooftop.lower._cost import OpTime, ProgramTime, program_time, scope_of
-from rooftop.lower._export import FRAMEWORKS, Exported, export
 from rooftop.lower._hlo import list_hlo, parse_hlo, replica_groups
 from rooftop.lower._jaxpr import list_ops
 from rooftop.lower._listing import Listing, Op, Transfer, moved_bytes
@@ -23,13 +22,11 @@ if TYPE_CHECKING:
     from rooftop.lower._serving import Serving
 
 __all__ = [
-    "FRAMEWORKS",
     "KINDS",
     "TOLERANCE",
     "Check",
     "CheckRow",
     "Compiled",
-    "Exported",
     "Listing",
     "Op",
     "OpTime",
@@ -39,7 +36,6 @@ __all__ = [
     "Transfer",
     "check",
     "compile_step",
-    "export",
     "list_hlo",
     "list_ops",
     "load_function",

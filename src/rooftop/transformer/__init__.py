@@ -39,6 +39,7 @@ from rooftop.transformer._layers import (
     Tower,
 )
 from rooftop.transformer._program import Block, Programs, generation, prefill, programs
+from rooftop.transformer._words import catalogue_name, numbers_of, words_of, words_of_numbers
 
 __all__ = [
     "MLP",
@@ -71,6 +72,7 @@ __all__ = [
     "architecture",
     "attended",
     "axis_size",
+    "catalogue_name",
     "documents_of",
     "families",
     "flops_per_token",
@@ -79,6 +81,7 @@ __all__ = [
     "kv_bytes_per_token",
     "kv_cache_bytes",
     "models",
+    "numbers_of",
     "parameters",
     "pieces_of",
     "prefill",
@@ -89,4 +92,6 @@ __all__ = [
     "weight_bytes",
     "with_capacity",
     "with_vocabulary",
+    "words_of",
+    "words_of_numbers",
 ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rooftop.lower import Exported, OpTime, ProgramTime
+from rooftop.frameworks import Exported
+from rooftop.lower import OpTime, ProgramTime
 from rooftop.units import format_bytes, format_flops, format_seconds
 from rooftop.views._terminal import bar, group, heading, lines, table
 

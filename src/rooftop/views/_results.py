@@ -6,7 +6,19 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rooftop import codesign, formula, hardware, inference, lower, measure, profiles, roofline, simulation, training
+from rooftop import (
+    codesign,
+    formula,
+    frameworks,
+    hardware,
+    inference,
+    lower,
+    measure,
+    profiles,
+    roofline,
+    simulation,
+    training,
+)
 from rooftop import figures as drawn
 from rooftop.transformer import Model
 from rooftop.views._codesign import swept_json, swept_text
@@ -14,6 +26,7 @@ from rooftop.views._compare import compared_json, compared_text
 from rooftop.views._explain import explanation_json, explanation_text
 from rooftop.views._hardware import chip_json, chip_text, slice_json, slice_text
 from rooftop.views._html import body_html
+from rooftop.views._import import import_json, import_text
 from rooftop.views._model import model_json, model_text
 from rooftop.views._plan import (
     answer_json,
@@ -89,7 +102,8 @@ VIEWS: dict[type, View] = {
     codesign.Shapes: (lambda r: shapes_text(r, 12), shapes_json, _none),
     codesign.Swept: (lambda r: swept_text(r, None), swept_json, _none),
     lower.ProgramTime: (program_text, program_json, _none),
-    lower.Exported: (exported_text, exported_json, _none),
+    frameworks.Exported: (exported_text, exported_json, _none),
+    frameworks.Imported: (import_text, import_json, _none),
     formula.Explanation: (explanation_text, explanation_json, _none),
 }
 
