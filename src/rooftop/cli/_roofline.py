@@ -37,10 +37,11 @@ def command(
     from rooftop.roofline import op_roofline
     from rooftop.views._roofline import roofline_json, roofline_text
 
-    result = op_roofline(parse(expression), sizes or {}, slice_of(where).chip, dtype=dtype, memory=memory)
+    parsed = parse(expression)
+    result = op_roofline(parsed, sizes or {}, slice_of(where).chip, dtype=dtype, memory=memory)
     emit(
         roofline_json(result),
-        lambda: roofline_text(result),
+        lambda: roofline_text(parsed, result),
         as_json,
-        lambda: [op_chart(result)],
+        lambda: [op_chart(result, str(parsed))],
     )

@@ -19,12 +19,11 @@ _CATEGORIES = {
 
 
 def trace_figures(report: Report, traces: Sequence[Trace]) -> list[Figure]:
-    """All that shows a profile; its tracks where they are at hand."""
+    """All that shows a profile."""
     found = [losses_chart(report)]
     if report.roof is not None:
         found.append(trace_roofline(report))
-    if traces:
-        found.append(tracks_chart(traces))
+    found += [tracks_chart(traces)]
     return found + ([memory_chart(report)] if report.memory else [])
 
 

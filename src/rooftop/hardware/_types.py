@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rooftop.shown import Shown
-
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -38,7 +36,7 @@ class Price:
 
 
 @dataclass(frozen=True, slots=True)
-class Chip(Shown):
+class Chip:
     """One accelerator as the data sheet gives it."""
 
     name: str
@@ -94,7 +92,7 @@ Level = Torus | Switch
 
 
 @dataclass(frozen=True, slots=True)
-class Slice(Shown):
+class Slice:
     """Chips and the network between them, innermost level first."""
 
     name: str

@@ -22,7 +22,6 @@ from rooftop.roofline import (
     natural_placement,
     padded,
 )
-from rooftop.shown import Shown
 from rooftop.units import dtype_bytes
 
 
@@ -46,7 +45,7 @@ class OpTime:
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramTime(Shown):
+class ProgramTime:
     """A program on one device of a slice.
 
     resources: seconds that each resource is busy; hbm counts arguments and results only, once each, which no fusion can

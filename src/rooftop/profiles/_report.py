@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from rooftop.profiles._categories import MATRIX
 from rooftop.profiles._roof import Roof
-from rooftop.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +131,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Report(Shown):
+class Report:
     """A profile against its roofline. losses add up to the window."""
 
     paths: tuple[str, ...]

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from rooftop.profiles._report import Group, OpRow, Report
-from rooftop.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Versus(Shown):
+class Versus:
     """A step before and after; each list of changes adds up to the change of the step, but for `ops`, which lack idle time."""
 
     before: Report

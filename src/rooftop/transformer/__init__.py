@@ -7,7 +7,6 @@ from rooftop.transformer._catalogue import architecture, models
 from rooftop.transformer._config import from_config, read_config
 from rooftop.transformer._counts import (
     Flops,
-    Model,
     Parameters,
     axis_size,
     flops_per_token,
@@ -39,7 +38,6 @@ from rooftop.transformer._layers import (
     Tower,
 )
 from rooftop.transformer._program import Block, Programs, generation, prefill, programs
-from rooftop.transformer._words import catalogue_name, numbers_of, words_of, words_of_numbers
 
 __all__ = [
     "MLP",
@@ -61,7 +59,6 @@ __all__ = [
     "Mamba1",
     "Mamba2",
     "MoE",
-    "Model",
     "Parameters",
     "Programs",
     "Projection",
@@ -72,7 +69,6 @@ __all__ = [
     "architecture",
     "attended",
     "axis_size",
-    "catalogue_name",
     "documents_of",
     "families",
     "flops_per_token",
@@ -81,7 +77,6 @@ __all__ = [
     "kv_bytes_per_token",
     "kv_cache_bytes",
     "models",
-    "numbers_of",
     "parameters",
     "pieces_of",
     "prefill",
@@ -92,6 +87,4 @@ __all__ = [
     "weight_bytes",
     "with_capacity",
     "with_vocabulary",
-    "words_of",
-    "words_of_numbers",
 ]
