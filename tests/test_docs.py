@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import re
 import shlex
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,14 @@ from rooftop.cli import COMMANDS, run
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FENCE = re.compile(r"(?:<!-- exit: (\d+) -->\n)?^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(
+    r"(?:<!-- exit: (\d+) -->\n)?^ *(```|~~~)(console|python)\n(.*?)^ *\2", re.MULTILINE | re.DOTALL
+)  # also those inside answers of exercises, which are indented
 # the page on the notation has a test of its own, which knows its examples
 BLOCKS = [
     pytest.param(
-        match[2],
         match[3],
+        textwrap.dedent(match[4]),
         int(match[1] or 0),
         id=f"{page.relative_to(ROOT)}:{page.read_text()[: match.start()].count(chr(10)) + 1}",
     )
