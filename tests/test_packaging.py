@@ -68,7 +68,7 @@ def test_every_listed_command_exists_and_every_command_is_listed() -> None:
         command = importlib.import_module(f"rooftop.cli._{name}").command
         assert command.name == name
         assert command.help
-        assert "as_json" in {param.name for param in command.params} or name == "web"  # which serves JSON itself
+        assert "as_json" in {param.name for param in command.params} or name in ("web", "completion")
     modules = {path.stem[1:] for path in (ROOT / "src/rooftop/cli").glob("_[a-z]*.py")}
     assert {m for m in modules if hasattr(importlib.import_module(f"rooftop.cli._{m}"), "command")} == set(COMMANDS)
 
@@ -151,3 +151,27 @@ def test_public_names_exist() -> None:
     assert set(rooftop.__all__) <= set(dir(rooftop))
     with pytest.raises(AttributeError):
         _ = rooftop.nonsense
+
+
+def test_the_container_copies_what_the_wheel_needs_and_runs_unprivileged() -> None:
+    text = (ROOT / "Containerfile").read_text()
+    assert re.search(r"^ARG PYTHON=3\.\d+\.\d+-slim", text, re.MULTILINE)  # one version, named once
+    assert text.index("USER rooftop") < text.index("ENTRYPOINT")
+    kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    copied = [word for line in re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.MULTILINE) for word in line.split()]
+    assert sorted(copied) == sorted(kept)
+    assert all((ROOT / name).exists() for name in kept)
+    (extras,) = re.findall(r"'\.\[([\w,]+)\]'", text)
+    assert {*extras.split(",")} <= {
+        *tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    }
+
+
+def test_a_release_is_checked_and_holds_no_token() -> None:
+    release = (ROOT / ".github/workflows/release.yml").read_text()
+    assert "needs: [checks, build]" in release
+    assert "id-token: write" in release
+    assert "secrets." not in release
+    assert "./scripts/test" in (ROOT / ".github/workflows/ci.yml").read_text()
+    version = re.search(r'^__version__ = "(.*)"$', (ROOT / "src/rooftop/__init__.py").read_text(), re.MULTILINE)
+    assert version is not None  # as the workflow reads it

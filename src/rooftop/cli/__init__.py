@@ -41,6 +41,7 @@ COMMANDS = {
     "jax": "The roofline of any JAX function, op by op.",
     "hlo": "What each op of a compiled program costs.",
     "web": "All of it as a page on this machine.",
+    "completion": "The script that lets a shell complete commands, options and names.",
 }
 
 EPILOG = """\b
@@ -58,6 +59,10 @@ Every command takes --json; sizes are written 4M, 15T, 34MB, 16GiB, 90d.
 """
 
 
+#: What a shell sets to ask for completions.
+_COMPLETE = "_ROOFTOP_COMPLETE"
+
+
 class Lazy(click.Group):
     """A group that imports a command only when it is asked for."""
 
@@ -70,6 +75,10 @@ class Lazy(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"rooftop.cli._{cmd_name}").command
+        if _COMPLETE in os.environ:
+            from rooftop.cli._completion import completed
+
+            return completed(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -99,6 +108,8 @@ def group() -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 answered, 1 no answer, 2 bad input."""
     _prepare_streams()
+    if _COMPLETE in os.environ:  # a shell asks how the line goes on
+        group.main(prog_name="rooftop")
     try:
         code = run(sys.argv[1:] if argv is None else list(argv))
         sys.stdout.flush()
