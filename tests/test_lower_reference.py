@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ jax = pytest.importorskip("jax")
 from rooftop.lower import list_ops  # noqa: E402
 from rooftop.lower._attention import Mask, attention  # noqa: E402
 from rooftop.lower._decoder import place  # noqa: E402
-from rooftop.lower._mesh import AXES, chip_order, device_mesh, numbered  # noqa: E402
+from rooftop.lower._mesh import AXES, chip_order, devices_at  # noqa: E402
+from rooftop.lower._mesh import mesh_of as mesh_at  # noqa: E402
 from rooftop.lower._reference import Reference  # noqa: E402
 
 F32 = Recipe("fp32", "fp32", "fp32", "fp32")
@@ -88,7 +90,6 @@ def mesh_of(**ways):
     ("name", "ways", "choices"),
     [
         ("dense", {"fsdp": 2, "tensor_kv": 2, "tensor_q": 2}, Choices(remat="none")),
-        ("dense", {"fsdp": 4, "tensor_kv": 2}, Choices(remat="save:q,k,v,o,gate")),
         ("windows", {"data": 2, "fsdp": 2, "context": 2}, Choices(zero=1, remat="full")),
         ("experts", {"expert": 2, "fsdp": 2, "tensor_kv": 2}, Choices(zero=2, remat="selective")),
         ("latent", {"fsdp": 2, "expert": 2, "tensor_kv": 2}, Choices(remat="full")),
@@ -152,15 +153,22 @@ def test_attention_in_blocks_is_softmax_attention(mask):
 def test_every_chip_has_one_place_and_groups_of_a_mesh_axis_lie_close_together():
     question = Question(architecture("llama-3-8b"), slice_of("v5e:4x8"), batch=1e6, seq=4096)
     problem, plan = problem_of(question), named_plan(question, {"fsdp": 8, "tensor": 4})
-    order = chip_order(problem, plan, 8)
+    order = chip_order(plan.mesh, plan.factors, 8)
     assert order.shape == (1, 1, 8, 4, 1, 1, 1, 2)
-    numbers = numbered(order, problem)
-    assert sorted(numbers.reshape(-1)) == list(range(32))
+    numbers = devices_at(order.reshape(-1, 2), problem.slice, range(32))
+    assert sorted(numbers) == list(range(32))
+    assert mesh_at(numbers, order).shape["fsdp"] == 8
     for group in order[0, 0, :, :, 0, 0, 0]:  # four chips of a tensor group fill a box of four
         assert np.prod(group.max(axis=0) - group.min(axis=0) + 1) == 4
-    few = np.arange(8)[::-1].reshape(1, 1, 8, 1, 1, 1, 1)
-    mesh = device_mesh(jax.devices()[:8], few)
-    assert (mesh.shape["fsdp"], mesh.devices.reshape(-1)[0].id) == (8, 7)
+    with pytest.raises(InputError, match="JAX has 8 devices"):
+        devices_at(order.reshape(-1, 2), problem.slice, jax.devices()[:8])
+
+
+def test_tpus_are_taken_by_their_coordinates():
+    where = slice_of("v5p:2x2x2*2")
+    chips = [SimpleNamespace(coords=place[:3], slice_index=place[3]) for place in np.ndindex(2, 2, 2, 2)]
+    places = np.array([[1, 0, 1, 0], [0, 1, 1, 1]])
+    assert [(*c.coords, c.slice_index) for c in devices_at(places, where, chips)] == [(1, 0, 1, 0), (0, 1, 1, 1)]
 
 
 def test_what_is_not_lowered_is_refused_by_name():

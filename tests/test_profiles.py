@@ -21,7 +21,6 @@ pytest.importorskip("msgspec", reason="reads JSON traces; comes with rooftop[pro
 pytest.importorskip("google.protobuf", reason="reads xplane.pb; comes with rooftop[profiles]")
 
 from rooftop.cli import run
-from rooftop.cli._common import plain
 from rooftop.errors import InputError, NoAnswer
 from rooftop.hardware import chip
 from rooftop.profiles import (
@@ -40,6 +39,7 @@ from rooftop.profiles import (
 from rooftop.profiles._against import part_of
 from rooftop.profiles._chrome import pieces
 from rooftop.profiles._intervals import overlap, union, winners
+from rooftop.views._plain import plain
 from rooftop.views._trace import trace_json
 
 TRACES = Path(__file__).parent / "data/traces"

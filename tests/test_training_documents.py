@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rooftop.cli import run
 from rooftop.errors import InputError
 from rooftop.formula import normal_maximum
+from rooftop.frameworks import export
 from rooftop.hardware import slice_of
-from rooftop.lower import export
 from rooftop.roofline import ideal
 from rooftop.training import (
     Choices,

@@ -13,29 +13,105 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from rooftop._api import plan, serve, simulate, step
-    from rooftop.arrays import parse
-    from rooftop.errors import InputError, NoAnswer, RooftopError
-    from rooftop.hardware import chip, slice_of
-    from rooftop.roofline import collective_time, matmul_time, op_roofline
-    from rooftop.transformer import architecture
+    from rooftop._api import (
+        check,
+        chip,
+        collective,
+        compare,
+        explain,
+        export,
+        find_rate,
+        hlo,
+        import_plan,
+        jax,
+        load_plan,
+        matmul,
+        model,
+        plan,
+        profile,
+        roofline_of,
+        save_plan,
+        scale,
+        scaling,
+        serve,
+        serve_apart,
+        shapes,
+        simulate,
+        slice,
+        step,
+        sweep,
+        trace,
+        validate,
+        versus,
+        whatif,
+    )
+    from rooftop.arrays import (
+        parse,
+    )
+    from rooftop.errors import (
+        InputError,
+        NoAnswer,
+        RooftopError,
+    )
+    from rooftop.hardware import (
+        slice_of,
+    )
+    from rooftop.roofline import (
+        collective_time,
+        matmul_time,
+        op_roofline,
+    )
+    from rooftop.transformer import (
+        architecture,
+    )
 
-#: Public name -> module that holds it. Importing Rooftop imports none of them.
+#: Public names by the module that holds them. Importing Rooftop imports none of them.
 _WHERE = {
-    "plan": "rooftop._api",
-    "serve": "rooftop._api",
-    "simulate": "rooftop._api",
-    "step": "rooftop._api",
-    "parse": "rooftop.arrays",
-    "InputError": "rooftop.errors",
-    "NoAnswer": "rooftop.errors",
-    "RooftopError": "rooftop.errors",
-    "chip": "rooftop.hardware",
-    "slice_of": "rooftop.hardware",
-    "collective_time": "rooftop.roofline",
-    "matmul_time": "rooftop.roofline",
-    "op_roofline": "rooftop.roofline",
-    "architecture": "rooftop.transformer",
+    "rooftop._api": (
+        "check",
+        "chip",
+        "collective",
+        "compare",
+        "explain",
+        "export",
+        "find_rate",
+        "hlo",
+        "import_plan",
+        "jax",
+        "load_plan",
+        "matmul",
+        "model",
+        "plan",
+        "profile",
+        "roofline_of",
+        "save_plan",
+        "scale",
+        "scaling",
+        "serve",
+        "serve_apart",
+        "shapes",
+        "simulate",
+        "slice",
+        "step",
+        "sweep",
+        "trace",
+        "validate",
+        "versus",
+        "whatif",
+    ),
+    "rooftop.arrays": ("parse",),
+    "rooftop.errors": (
+        "InputError",
+        "NoAnswer",
+        "RooftopError",
+    ),
+    "rooftop.hardware": ("slice_of",),
+    "rooftop.roofline": (
+        "collective_time",
+        "matmul_time",
+        "op_roofline",
+    ),
+    "rooftop.transformer": ("architecture",),
 }
 
 __all__ = [
@@ -43,24 +119,50 @@ __all__ = [
     "NoAnswer",
     "RooftopError",
     "architecture",
+    "check",
     "chip",
+    "collective",
     "collective_time",
+    "compare",
+    "explain",
+    "export",
+    "find_rate",
+    "hlo",
+    "import_plan",
+    "jax",
+    "load_plan",
+    "matmul",
     "matmul_time",
+    "model",
     "op_roofline",
     "parse",
     "plan",
+    "profile",
+    "roofline_of",
+    "save_plan",
+    "scale",
+    "scaling",
     "serve",
+    "serve_apart",
+    "shapes",
     "simulate",
+    "slice",
     "slice_of",
     "step",
+    "sweep",
+    "trace",
+    "validate",
+    "versus",
+    "whatif",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        import importlib
+    for module, names in _WHERE.items():
+        if name in names:
+            import importlib
 
-        return getattr(importlib.import_module(_WHERE[name]), name)
+            return getattr(importlib.import_module(module), name)
     raise AttributeError(f"module 'rooftop' has no attribute {name!r}")
 
 

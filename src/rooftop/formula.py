@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, ParamSpec, TypeVar, cast
 
+from rooftop.shown import Shown
+
 #: A float, a NumPy array, a sympy expression or a Traced quantity: whatever arithmetic the caller brings.
 Number = Any
 
@@ -305,7 +307,7 @@ def _partials(node: Traced) -> Sequence[float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Shown):
     """One derived quantity: its formula, the same with numbers, its value and what it was derived from."""
 
     name: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,6 +10,7 @@ import click
 
 from rooftop import units
 from rooftop.errors import InputError
+from rooftop.views._plain import plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -151,24 +151,3 @@ def _write_page(
             ) from None
     if pdf is not None:
         write_pdf(page, pdf)
-
-
-def plain(value: Any) -> Any:
-    """Numbers, texts, lists and dicts only.
-
-    An infinity (the bandwidth of a collective that takes no time) becomes null. NaN is always a mistake of ours, and
-    raises ValueError rather than pass for a missing value.
-    """
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
-    if isinstance(value, (str, bool, int)) or value is None:
-        return value
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float):
-        if math.isnan(value):
-            raise ValueError("a number of the answer is nan")
-        return value if math.isfinite(value) else None
-    return value

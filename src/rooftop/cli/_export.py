@@ -29,10 +29,9 @@ Examples:
 @json_option
 def command(file: Path, framework: str, out: Path | None, as_json: bool) -> None:
     """A plan of --save as another framework's configuration, in its own keys. What cannot be expressed is said on stderr."""
-    from rich.text import Text
-
-    from rooftop.lower import export
+    from rooftop.frameworks import export
     from rooftop.training import problem_of, read_plan
+    from rooftop.views._program import exported_json, exported_text
 
     question = question_of_file(file)
     made = export(problem_of(question), read_plan(file, question), framework)
@@ -47,10 +46,4 @@ def command(file: Path, framework: str, out: Path | None, as_json: bool) -> None
     for text in made.unsaid:
         click.echo(f"rooftop: not expressed: {text}", err=True)
     if out is None or as_json:
-        data = {
-            "framework": framework,
-            "settings": made.settings,
-            "text": made.text,
-            "not_expressed": list(made.unsaid),
-        }
-        emit(data, lambda: Text(made.text.rstrip("\n"), no_wrap=True), as_json)
+        emit(exported_json(made), lambda: exported_text(made), as_json)

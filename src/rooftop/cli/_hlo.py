@@ -27,22 +27,9 @@ Examples:
 @json_option
 def command(file: Path, where: str, mesh: dict[str, int] | None, depth: int, top: int, as_json: bool) -> None:
     """What each op of a compiled program costs: FILE is optimised HLO text, as --xla_dump_to or as_text() write it."""
-    from rooftop._files import read_text
-    from rooftop.errors import InputError
     from rooftop.hardware import slice_of
-    from rooftop.lower import list_hlo, program_time
+    from rooftop.lower import list_hlo, program_time, read_hlo
     from rooftop.views._program import program_json, program_text
 
-    most = 1 << 30
-    try:
-        if file.stat().st_size > most:
-            raise InputError(f"{file} is larger than {most:,} bytes; give the HLO of one module", field="file")
-        text = read_text(file, most)
-    except OSError as error:
-        raise InputError(
-            f"cannot read {file}: {error.strerror or error}; give a file of HLO text", field="file"
-        ) from None
-    except ValueError:
-        raise InputError(f"{file} is not text; give HLO text, as compiled.as_text() writes it", field="file") from None
-    result = program_time(list_hlo(text, mesh=mesh, name=file.name), slice_of(where))
+    result = program_time(list_hlo(read_hlo(file), mesh=mesh, name=file.name), slice_of(where))
     emit(program_json(result, depth), lambda: program_text(result, depth, top), as_json)

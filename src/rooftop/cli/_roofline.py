@@ -37,11 +37,10 @@ def command(
     from rooftop.roofline import op_roofline
     from rooftop.views._roofline import roofline_json, roofline_text
 
-    parsed = parse(expression)
-    result = op_roofline(parsed, sizes or {}, slice_of(where).chip, dtype=dtype, memory=memory)
+    result = op_roofline(parse(expression), sizes or {}, slice_of(where).chip, dtype=dtype, memory=memory)
     emit(
         roofline_json(result),
-        lambda: roofline_text(parsed, result),
+        lambda: roofline_text(result),
         as_json,
-        lambda: [op_chart(result, str(parsed))],
+        lambda: [op_chart(result)],
     )

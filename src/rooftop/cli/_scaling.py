@@ -32,30 +32,19 @@ def command(
     precision: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Compute-optimal training (Hoffmann et al., 2022): tokens for MODEL, or model and tokens for a budget of FLOPs."""
-    from rooftop.hardware import peak, slice_of
-    from rooftop.training import optimum_of, tokens_for
-    from rooftop.transformer import parameters, training_flops_per_token
+    from rooftop.hardware import slice_of
+    from rooftop.training import optimal_for_chips, optimal_for_flops, optimal_for_model
     from rooftop.views._plan import laws_json, laws_text
 
     if sum(x is not None for x in (model, flops, where)) != 1:
         raise InputError("give one of MODEL, --flops, or --on SLICE with --days and --mfu", field="model")
     if (where is None) != (days is None) or (where is None) != (mfu is None):
         raise InputError("--on, --days and --mfu make one budget; give all three", field="days")
-    exact = None
     if model is not None:
-        arch = model_named(model)
-        found = tokens_for(float(parameters(arch).active))
-        exact = training_flops_per_token(arch, seq)
-        title = f"{arch.name}, by its {parameters(arch).active / 1e9:.2f}B parameters that a token meets"
+        found = optimal_for_model(model_named(model), seq)
+    elif where is not None and days is not None and mfu is not None:
+        found = optimal_for_chips(slice_of(where), days, mfu, precision)
     else:
-        if where is not None and days is not None and mfu is not None:
-            there = slice_of(where)
-            if not 0 < mfu <= 1:
-                raise InputError(f"mfu={mfu:g} is not a utilisation; give a number above 0, at most 1", field="mfu")
-            flops = days * there.chips * peak(there.chip, precision) * mfu
-            title = f"{there.name} for {days / 86400:g} days at an MFU of {mfu:.0%}: {flops:.3g} FLOPs"
-        else:
-            assert flops is not None
-            title = f"{flops:.3g} FLOPs"
-        found = optimum_of(flops)
-    emit(laws_json(found, exact), lambda: laws_text(title, found, exact), as_json)
+        assert flops is not None
+        found = optimal_for_flops(flops)
+    emit(laws_json(found), lambda: laws_text(found), as_json)

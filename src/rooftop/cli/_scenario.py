@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rooftop.cli._common import SIZES, model_named
-from rooftop.errors import InputError
 
 if TYPE_CHECKING:
-    from rooftop.codesign import Scenario, Vary
+    from rooftop.codesign import Scenario
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -55,30 +54,7 @@ def scenario_of(
     model: str, where: str, ask: str, mesh: dict[str, int] | None, settings: Sequence[str], workload: str | None
 ) -> Scenario:
     """The scenario that the options name."""
-    from rooftop import codesign
+    from rooftop.codesign import Scenario, told
     from rooftop.hardware import slice_of
 
-    options = {} if workload is None else {"workload": workload}
-    if workload is not None and ask != "simulate":
-        raise InputError("--workload is for --of simulate; leave it out", field="workload")
-    scenario = codesign.Scenario(ask, model_named(model), slice_of(where), options)
-    for axis, ways in (mesh or {}).items():
-        scenario = codesign.changed(scenario, {codesign.canonical(scenario, f"mesh.{axis}"): ways})
-    for setting in settings:
-        vary = vary_of(scenario, setting)
-        if len(vary.values) != 1:
-            raise InputError(
-                f"--set {setting[:60]!r} has {len(vary.values)} values; give one, or use --vary", field="set"
-            )
-        scenario = codesign.changed(scenario, {n: codesign.resolved(scenario, n, vary.values[0]) for n in vary.names})
-    return scenario
-
-
-def vary_of(scenario: Scenario, text: str) -> Vary:
-    """One --vary, its names in full."""
-    from rooftop import codesign
-
-    named, equals, values = text.partition("=")
-    names = [codesign.canonical(scenario, n.strip()) for n in named.split("+")] if equals else [named]
-    full = f"{'+'.join(names)}{equals}{values}"
-    return codesign.parse_vary(full, lambda name: codesign.reader(name, scenario.ask))
+    return told(Scenario(ask, model_named(model), slice_of(where)), mesh, settings, workload)

@@ -44,24 +44,14 @@ def command(
     output_tokens_per_second_per_chip), or times under load (isl, osl, batch_size, tp_size, silicon_ttft_ms,
     silicon_tpot_ms). Rows that cannot be predicted say why. Exits with 1 where a measurement is faster than its bound.
     """
-    from rooftop.measure import published, read_rows, validate
+    from rooftop.measure import published, read_rows, select, validate
     from rooftop.views._progress import progress_bar
     from rooftop.views._validate import validation_json, validation_text
 
     if file is not None and table is not None:
         raise InputError("--table chooses a table of the package; leave it out with a file", field="table")
-    found = [
-        row
-        for row in (published(table or "training") if file is None else read_rows(file))
-        if (source is None or any(source in row.text(c) for c in ("id", "source", "silicon_data_source")))
-        and (chip is None or any(chip in row.text(c) for c in ("chip", "system")))
-    ]
-    if not found:
-        raise InputError(
-            "no row is of that source and chip; see rooftop validate --rows for all of them", field="source"
-        )
-    if sample is not None and sample < len(found):
-        found = [found[i * len(found) // sample] for i in range(sample)]
+    rows_of = published(table or "training") if file is None else read_rows(file)
+    found = select(rows_of, source=source, chip=chip, sample=sample)
     with progress_bar("predicting", quiet=as_json) as advance:
         result = validate(found, progress=advance)
     if not result.predictions and file is None:

@@ -5,8 +5,11 @@ from rooftop.codesign._attention import with_attention
 from rooftop.codesign._budget import BUDGETS
 from rooftop.codesign._compare import Alternative, Comparison, Overtakes, compare, crossings
 from rooftop.codesign._derivatives import MEASURES, WORKLOAD, elasticities, hardware_numbers
+from rooftop.codesign._domain import Domain, assumed
 from rooftop.codesign._engine import ENGINES, Engine
+from rooftop.codesign._inverse import WANTED, Region, Solved, Tried, solve
 from rooftop.codesign._models import model_numbers, with_number
+from rooftop.codesign._need import Need, parse_need
 from rooftop.codesign._scenario import ASKS, Scenario, canonical, changed, current, parameters, reader, resolved
 from rooftop.codesign._settled import Settled, settled
 from rooftop.codesign._shapes import Shape, Shapes, friendly, parse_numbers, parse_share, shapes
@@ -15,6 +18,7 @@ from rooftop.codesign._table import write_table
 from rooftop.codesign._values import Value, Vary, parse_vary
 from rooftop.codesign._ways import way, ways
 from rooftop.codesign._whatif import FIXED, Move, Sensitivity, Whatif, whatif
+from rooftop.codesign._words import told, vary_of
 
 __all__ = [
     "ASKS",
@@ -22,22 +26,29 @@ __all__ = [
     "ENGINES",
     "FIXED",
     "MEASURES",
+    "WANTED",
     "WORKLOAD",
     "Alternative",
     "Comparison",
+    "Domain",
     "Engine",
     "Move",
+    "Need",
     "Overtakes",
+    "Region",
     "Scenario",
     "Sensitivity",
     "Settled",
     "Shape",
     "Shapes",
+    "Solved",
     "Swept",
+    "Tried",
     "Value",
     "Vary",
     "Whatif",
     "answer",
+    "assumed",
     "binding",
     "canonical",
     "changed",
@@ -49,6 +60,7 @@ __all__ = [
     "hardware_numbers",
     "model_numbers",
     "parameters",
+    "parse_need",
     "parse_numbers",
     "parse_share",
     "parse_vary",
@@ -57,8 +69,11 @@ __all__ = [
     "resolved",
     "settled",
     "shapes",
+    "solve",
     "sweep",
+    "told",
     "trained",
+    "vary_of",
     "way",
     "ways",
     "whatif",

@@ -15,6 +15,7 @@ from rooftop.codesign._scenario import Scenario, canonical, changed, current, sm
 from rooftop.codesign._settled import Settled, check_settled, row_of, settled, speed
 from rooftop.codesign._ways import GIVEN, at_equal, way
 from rooftop.errors import InputError, RooftopError
+from rooftop.shown import Shown
 from rooftop.transformer import kv_cache_bytes, parameters
 
 #: How far a parameter is followed, as a multiple of what it is, in both directions.
@@ -65,7 +66,7 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Shown):
     """Ways, the fastest expected first, those without an answer last. over: parameters that were followed."""
 
     scenario: Scenario
@@ -74,6 +75,7 @@ class Comparison:
 
     @property
     def best(self) -> Alternative:
+        """The fastest."""
         return self.alternatives[0]
 
 

@@ -17,6 +17,7 @@ from rooftop.codesign._scenario import Scenario
 from rooftop.codesign._settled import check_settled, row_of, settled, speed
 from rooftop.codesign._values import parse_vary
 from rooftop.errors import InputError, NoAnswer, RooftopError, nearest
+from rooftop.shown import Shown
 from rooftop.transformer import Architecture
 from rooftop.units import parse_count, parse_integer
 
@@ -56,7 +57,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Shapes:
+class Shapes(Shown):
     """shapes: the fastest first, the given one among them. friendly: the given model with one number, or all of them, at the next
     size that tiles of the chip and mesh axes divide; the feed-forward width makes up for it, but not for a padded vocabulary.
 

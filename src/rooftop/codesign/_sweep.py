@@ -25,6 +25,7 @@ from rooftop.codesign._scenario import Scenario, changed, resolved, smooth
 from rooftop.codesign._table import Columns, Journal, check_path, column, write_table
 from rooftop.codesign._values import Value, Vary
 from rooftop.errors import InputError, RooftopError
+from rooftop.shown import Shown
 
 MOST = 20_000_000  # points
 _MOST_ANSWERS = 1_000_000  # of those, scenarios that are answered one by one
@@ -34,7 +35,7 @@ Point = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class Swept(Shown):
     """Points in the order of the grid, the last parameter fastest: columns of what was varied and of what came out.
 
     answered: points that were computed; reused: those that an interrupted sweep had done; duplicates: combinations that say the

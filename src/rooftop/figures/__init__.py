@@ -12,6 +12,7 @@ from rooftop.figures._serving import (
     simulation_chart,
     simulation_figures,
 )
+from rooftop.figures._sweep import solved_figures, sweep_figures
 from rooftop.figures._topology import Hop, Side, collective_figures, exchange, matmul_figures, sides_of, topology_chart
 from rooftop.figures._trace import trace_figures
 from rooftop.figures._training import (
@@ -58,6 +59,8 @@ __all__ = [
     "sides_of",
     "simulation_chart",
     "simulation_figures",
+    "solved_figures",
+    "sweep_figures",
     "time_bars",
     "timeline_chart",
     "topology_chart",

@@ -96,10 +96,10 @@ def _hover(d: Dot, whole: float) -> str:
     return "<br>".join(lines)
 
 
-def op_chart(r: OpRoofline, expression: str) -> Figure:
+def op_chart(r: OpRoofline) -> Figure:
     """One op under the roof of a chip."""
     roof = r.flops / r.math
-    dot = Dot(expression.replace("<", ""), "", 1, r.flops, r.bytes, r.expected, r.bound, roof, r.bottleneck)
+    dot = Dot(str(r.expression).replace("<", ""), "", 1, r.flops, r.bytes, r.expected, r.bound, roof, r.bottleneck)
     caption = f"Left of {r.ridge:,.0f} FLOP/byte, where the roofs meet, an op is bound by memory; this one has {r.intensity:,.3g}."
     return roofline_chart(
         [dot], r.chip.hbm_bandwidth, [("peak", roof)], f"Roofline of one op on {r.chip.title}", caption

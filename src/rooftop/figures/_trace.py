@@ -19,11 +19,12 @@ _CATEGORIES = {
 
 
 def trace_figures(report: Report, traces: Sequence[Trace]) -> list[Figure]:
-    """All that shows a profile."""
+    """All that shows a profile; its tracks where they are at hand."""
     found = [losses_chart(report)]
     if report.roof is not None:
         found.append(trace_roofline(report))
-    found += [tracks_chart(traces)]
+    if traces:
+        found.append(tracks_chart(traces))
     return found + ([memory_chart(report)] if report.memory else [])
 
 

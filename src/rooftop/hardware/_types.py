@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rooftop.shown import Shown
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -36,7 +38,7 @@ class Price:
 
 
 @dataclass(frozen=True, slots=True)
-class Chip:
+class Chip(Shown):
     """One accelerator as the data sheet gives it."""
 
     name: str
@@ -92,7 +94,7 @@ Level = Torus | Switch
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(Shown):
     """Chips and the network between them, innermost level first."""
 
     name: str

@@ -13,6 +13,7 @@ from rooftop.inference._evaluate import usd_per_million
 from rooftop.inference._question import BATCHES, Problem, Question, assumptions, problem_of
 from rooftop.inference._search import Limits, search
 from rooftop.roofline import Calibration
+from rooftop.shown import Shown
 from rooftop.transformer import kv_cache_bytes
 from rooftop.units import format_seconds
 
@@ -56,7 +57,7 @@ def outer_bandwidth(where: Slice) -> tuple[float, float, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Pools:
+class Pools(Shown):
     """One kind of prefill pool and one of generate pool, in whole numbers of each.
 
     ttft: prefill and transfer of the cache, seconds (bound, expected). requests_per_second: of all pools together.

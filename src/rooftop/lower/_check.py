@@ -20,6 +20,7 @@ from rooftop.lower._hlo import list_hlo
 from rooftop.lower._listing import Listing, moved_bytes
 from rooftop.lower._mesh import ways_of
 from rooftop.lower._semantics import mask_of
+from rooftop.shown import Shown
 from rooftop.training import Estimate, Ledger, Plan, Problem, estimate, ledger
 from rooftop.transformer import Attention, Programs, programs
 
@@ -54,7 +55,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Check(Shown):
     """One plan under one compiler. flops: by part of the model; bytes: by mesh axis; kinds: by axis and kind of collective."""
 
     estimate: Estimate

@@ -22,6 +22,7 @@ from rooftop.roofline import (
     natural_placement,
     padded,
 )
+from rooftop.shown import Shown
 from rooftop.units import dtype_bytes
 
 
@@ -45,7 +46,7 @@ class OpTime:
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramTime:
+class ProgramTime(Shown):
     """A program on one device of a slice.
 
     resources: seconds that each resource is busy; hbm counts arguments and results only, once each, which no fusion can

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rooftop._files import read_text
 from rooftop.errors import InputError, nearest
 from rooftop.lower._jax import jax
 from rooftop.units import dtype as canonical
@@ -21,6 +22,7 @@ _JAX_NAMES = {
 }  # fmt: skip
 _SHAPE = re.compile(r"\s*([A-Za-z0-9_]{1,24})\s*\[([0-9,\s]{0,200})\]\s*\Z")
 _MOST_ARGUMENTS = 1000
+_MOST_HLO = 1 << 30
 
 
 def load_function(name: str, *, devices: int | None = None) -> Callable[..., Any]:
@@ -99,3 +101,17 @@ def parse_shapes(text: str) -> tuple[Any, ...]:
         sizes = tuple(int(n) for n in match[2].split(",") if n.strip())
         result.append(jax().ShapeDtypeStruct(sizes, jnp.dtype(_JAX_NAMES[kind])))
     return tuple(result)
+
+
+def read_hlo(path: Path) -> str:
+    """The text of a module of HLO. Raises InputError for what is not text, and for what is too large."""
+    try:
+        if path.stat().st_size > _MOST_HLO:
+            raise InputError(f"{path} is larger than {_MOST_HLO:,} bytes; give the HLO of one module", field="file")
+        return read_text(path, _MOST_HLO)
+    except OSError as error:
+        raise InputError(
+            f"cannot read {path}: {error.strerror or error}; give a file of HLO text", field="file"
+        ) from None
+    except ValueError:
+        raise InputError(f"{path} is not text; give HLO text, as compiled.as_text() writes it", field="file") from None

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from rooftop.arrays import Sharding
 from rooftop.costing import INNER_AXES, PLACEMENT_ORDER, TENSOR, inner_mesh
-from rooftop.training import Plan, Problem
+from rooftop.errors import InputError
+from rooftop.hardware import Slice, Torus
+from rooftop.training import Plan
 
 #: Mesh axes of a lowered program, major to minor.
 AXES = ("pipeline", *(a for a in INNER_AXES if a != "pipeline"))
@@ -18,50 +20,64 @@ AXES = ("pipeline", *(a for a in INNER_AXES if a != "pipeline"))
 
 def ways_of(plan: Plan, kv_heads: int) -> dict[str, int]:
     """Ways of the inner mesh axes."""
-    inner = inner_mesh(plan.mesh, kv_heads)
+    return _inner(plan.mesh, kv_heads)
+
+
+def _inner(mesh: Mapping[str, Any], kv_heads: int) -> dict[str, int]:
+    inner = inner_mesh(mesh, kv_heads)
     return {a: int(inner[a]) for a in AXES}
 
 
-def chip_order(problem: Problem, plan: Plan, kv_heads: int) -> NDArray[np.int64]:
+def chip_order(mesh: Mapping[str, Any], factors: Sequence[Mapping[str, Any]], kv_heads: int) -> NDArray[np.int64]:
     """For each place in the mesh (shape: ways of AXES), the coordinates of its chip: [..., dimensions of the network].
 
-    Along each dimension of the network the mesh axes that share it are nested as the planner nests them, innermost first.
+    mesh, factors: of a plan. Along each dimension of the network the mesh axes that share it are nested as the planner nests
+    them, innermost first.
     """
-    ways = ways_of(plan, kv_heads)
+    ways = _inner({a: int(n) for a, n in mesh.items()}, kv_heads)
     shape = tuple(ways.values())
     places = np.indices(shape, dtype=np.int64).reshape(len(AXES), -1).T
     at: dict[str, NDArray[np.int64]] = {a: places[:, i] for i, a in enumerate(AXES)}
     at["tensor"] = at[TENSOR[0]] * ways[TENSOR[1]] + at[TENSOR[1]]
     left = {a: at[a].copy() for a in PLACEMENT_ORDER if a in at}
     coordinates = []
-    for factors in plan.factors:
+    for shared in factors:
         coordinate, stride = np.zeros(len(places), dtype=np.int64), 1
         for axis in PLACEMENT_ORDER:
-            n = factors.get(axis, 1)
+            n = int(shared.get(axis, 1))
             if n > 1:
                 if axis in left:
                     coordinate += stride * (left[axis] % n)
                     left[axis] //= n
                 stride *= n
         coordinates.append(coordinate)
-    return np.stack(coordinates, axis=-1).reshape(*shape, len(plan.factors))
+    return np.stack(coordinates, axis=-1).reshape(*shape, len(factors))
 
 
-def numbered(order: NDArray[np.int64], problem: Problem) -> NDArray[np.int64]:
-    """Coordinates as numbers of chips, the innermost dimension of the network fastest."""
-    number, stride = np.zeros(order.shape[:-1], dtype=np.int64), 1
-    for d, dimension in enumerate(problem.dimensions):
-        number += order[..., d] * stride
-        stride *= dimension.size
-    return number
+def devices_at(coordinates: NDArray[np.int64], where: Slice, devices: Sequence[Any]) -> list[Any]:
+    """The devices at coordinates [n, dimensions of the network], innermost first, of all devices of a slice.
 
-
-def device_mesh(devices: Sequence[Any], numbers: NDArray[np.int64]) -> Any:
-    """A jax.sharding.Mesh of devices by their numbers."""
-    from jax.sharding import Mesh
-
-    grid = np.array(devices, dtype=object)[numbers.reshape(-1)].reshape(numbers.shape)
-    return Mesh(grid, AXES)
+    TPUs say where they are (along the torus, and in which slice); other devices are numbered along the network, the innermost
+    dimension fastest, as hosts start them. Raises InputError where JAX has other devices than the slice.
+    """
+    places = [tuple(map(int, place)) for place in coordinates]
+    if all(hasattr(d, "coords") for d in devices):
+        sides = next((len(level.dims) for level in where.levels if isinstance(level, Torus)), 2)
+        at = {(*d.coords[:sides], getattr(d, "slice_index", 0) or 0): d for d in devices}
+        keys = [(*place[:sides], place[sides] if len(place) > sides else 0) for place in places]
+    else:
+        sizes = [n for level in where.levels for n in (level.dims if isinstance(level, Torus) else (level.size,))]
+        strides = np.cumprod([1, *sizes[:-1]]) if sizes else np.ones(0, np.int64)
+        at = {(number,): device for number, device in enumerate(devices)}
+        keys = [(int(np.array(place) @ strides),) for place in places]
+    missing = next((key for key in keys if key not in at), None)
+    if missing is not None:
+        raise InputError(
+            f"JAX has {len(devices)} devices, and none is {missing} of {where.name}; run the plan on the slice that it was made for, or on"
+            f" simulated devices with XLA_FLAGS=--xla_force_host_platform_device_count={where.chips}",
+            field="on",
+        )
+    return [at[key] for key in keys]
 
 
 def spec(sharding: Sharding, mesh: Mapping[str, int], lead: Sequence[Any] = ()) -> Any:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooftop.errors import InputError, MissingExtra
-from rooftop.hardware import Slice, Switch, Torus
+from rooftop.hardware import Slice, Torus
+from rooftop.lower._mesh import devices_at
 
 #: Compilers by the name that users give them.
 KINDS = ("simulated", "gpu", "tpu")
@@ -83,17 +84,15 @@ class Target:
 
         Raises MissingExtra where the compiler is not installed.
         """
-        import jax
+        if self.kind == "simulated":
+            import jax
 
-        sizes = [d.size if isinstance(d, Switch) else d.dims for d in self.where.levels]
-        flat = [n for s in sizes for n in (s if isinstance(s, tuple) else (s,))]
-        if self.kind == "tpu":
-            return self._tpus(coordinates)
-        every: Sequence[Any] = jax.devices() if self.kind == "simulated" else self._gpus()
-        strides = np.cumprod([1, *flat[:-1]]) if flat else np.ones(0, np.int64)
-        return [every[int(place @ strides)] for place in coordinates]
+            every: Sequence[Any] = jax.devices()
+        else:
+            every = self._tpus() if self.kind == "tpu" else self._gpus()
+        return devices_at(coordinates, self.where, every)
 
-    def _tpus(self, coordinates: NDArray[np.int64]) -> list[Any]:
+    def _tpus(self) -> Sequence[Any]:
         torus = next((level for level in self.where.levels if isinstance(level, Torus)), None)
         sides = torus.dims if torus is not None else (1, 1, 1) if self.where.chip.name in ("v4", "v5p") else (1, 1)
         options = dict(_TPUS[self.where.chip.name])
@@ -103,9 +102,7 @@ class Target:
         if math.prod(sides) < 4:
             options["chips_per_host_bounds"] = (*sides, *(1,) * (3 - len(sides)))
         name = f"{self.where.chip.name}:{'x'.join(map(str, sides))}"
-        found = _topology("tpu", "libtpu", "rooftop[tpu]", topology_name=name, **options)
-        at = {(*d.coords[: len(sides)], getattr(d, "slice_index", 0)): d for d in found}
-        return [at[(*map(int, p[: len(sides)]), int(p[len(sides)]) if len(p) > len(sides) else 0)] for p in coordinates]
+        return _topology("tpu", "libtpu", "rooftop[tpu]", topology_name=name, **options)
 
     def _gpus(self) -> Sequence[Any]:
         chips, host = self.where.chips, min(self.where.chips, self.where.chip.chips_per_host)

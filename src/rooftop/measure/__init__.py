@@ -1,7 +1,7 @@
 """Predictions beside published measurements."""
 
 from rooftop.measure._result import GROUPS, Errors, Prediction, Refused, Validation
-from rooftop.measure._table import Row, published, read_rows
+from rooftop.measure._table import Row, published, read_rows, select
 from rooftop.measure._validate import predict, validate
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "predict",
     "published",
     "read_rows",
+    "select",
     "validate",
 ]

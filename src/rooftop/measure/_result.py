@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from rooftop.shown import Shown
+
 #: Quantities of which more is better: their bound is the most that is possible.
 _HIGHER = ("output_tokens_per_second_per_chip", "mfu")
 
@@ -81,7 +83,7 @@ def errors_of(predictions: Iterable[Prediction]) -> Errors:
 
 
 @dataclass(frozen=True, slots=True)
-class Validation:
+class Validation(Shown):
     """All rows, predicted or refused."""
 
     predictions: tuple[Prediction, ...]

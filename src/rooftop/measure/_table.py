@@ -7,7 +7,7 @@ import gzip
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -100,6 +100,25 @@ def read_rows(path: Path) -> tuple[Row, ...]:
             f"cannot read {path}: {str(error)[:120]}; give a CSV file of measurements", field="rows"
         ) from None
     return _parse(text.removeprefix("\ufeff"), str(path))
+
+
+def select(
+    rows: Sequence[Row], *, source: str | None = None, chip: str | None = None, sample: int | None = None
+) -> list[Row]:
+    """Rows whose id or source, and whose chip, contain a text; of these `sample` rows, evenly spread. Raises InputError for none."""
+    found = [
+        row
+        for row in rows
+        if (source is None or any(source in row.text(c) for c in ("id", "source", "silicon_data_source")))
+        and (chip is None or any(chip in row.text(c) for c in ("chip", "system")))
+    ]
+    if not found:
+        raise InputError(
+            "no row is of that source and chip; see rooftop validate --rows for all of them", field="source"
+        )
+    if sample is not None and sample < len(found):
+        return [found[i * len(found) // sample] for i in range(sample)]
+    return found
 
 
 def _parse(text: str, where: str) -> tuple[Row, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from rooftop.profiles._categories import MATRIX
 from rooftop.profiles._roof import Roof
+from rooftop.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(Shown):
     """A profile against its roofline. losses add up to the window."""
 
     paths: tuple[str, ...]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from rooftop.profiles._report import Group, OpRow, Report
+from rooftop.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Versus:
+class Versus(Shown):
     """A step before and after; each list of changes adds up to the change of the step, but for `ops`, which lack idle time."""
 
     before: Report

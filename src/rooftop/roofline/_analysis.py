@@ -25,6 +25,7 @@ from rooftop.roofline._ops import (
 )
 from rooftop.roofline._placements import placements_of
 from rooftop.roofline._routes import memory_bandwidth
+from rooftop.shown import Shown
 from rooftop.units import dtype as canonical
 from rooftop.units import dtype_bytes
 
@@ -32,13 +33,14 @@ COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "perm
 
 
 @dataclass(frozen=True, slots=True)
-class OpRoofline:
+class OpRoofline(Shown):
     """The roofline of one op on one chip. Seconds by resource; `bound` overlaps them, `sum` does not.
 
     vmem: the time if all operands were in the on-chip memory already, which they fit or not. critical: for each axis the
     size from which arithmetic takes longer than HBM, the others as they are; None where that never happens.
     """
 
+    expression: Expression
     chip: Chip
     dtype: str
     unit: str  # matrix or vector
@@ -104,7 +106,7 @@ def op_roofline(
             padded_flops = padded_flops * padded(size, tile) / size
     efficiency = calibration.matmul_fraction(compute) if matrix else calibration.vector
     return OpRoofline(
-        chip=chip, dtype=compute, unit="matrix" if matrix else "vector", flops=flops, bytes=bytes,
+        expression=expression, chip=chip, dtype=compute, unit="matrix" if matrix else "vector", flops=flops, bytes=bytes,
         intensity=intensity(flops, bytes), ridge=ridge(rate, bandwidth), math=time_math, hbm=time_hbm,
         vmem=memory_seconds(bytes, chip.fast_memory.bandwidth), fits_vmem=bytes <= chip.fast_memory.bytes,
         bound=overlapped_seconds(time_math, time_hbm), sum=serial_seconds(time_math, time_hbm),
@@ -158,7 +160,7 @@ def sizes_of(expression: Expression, sizes: Mapping[str, int]) -> dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class CollectiveTime:
+class CollectiveTime(Shown):
     """One collective on a slice.
 
     seconds: the schedule of the book (whole shards around rings, one hop at a time when messages are small); bound: what no
@@ -247,7 +249,7 @@ def natural_placement(axes: Mapping[str, int], where: Slice) -> Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class MatmulTime:
+class MatmulTime(Shown):
     """A sharded einsum on a slice: the cheapest way, the others, and their times."""
 
     expression: Expression

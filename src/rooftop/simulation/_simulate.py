@@ -175,7 +175,7 @@ def confidence(values: Sequence[float]) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Rate:
+class Rate(Shown):
     """The highest load that met the SLO, and what was tried: (requests a second that came, part that met the SLO)."""
 
     outcome: Outcome

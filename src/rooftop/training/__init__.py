@@ -2,7 +2,7 @@
 
 from rooftop.costing import MESH_AXES, axis_bandwidth
 from rooftop.training._answer import Answer, named_plan, plan, step_of
-from rooftop.training._choices import Choices, choices, is_value, values_of
+from rooftop.training._choices import Choices, choices, values_of
 from rooftop.training._compare import Comparison, Difference, compare
 from rooftop.training._critical import (
     best_split,
@@ -23,7 +23,18 @@ from rooftop.training._evaluate import (
 from rooftop.training._explain import explain_estimate
 from rooftop.training._failures import PRESETS, Failures, Goodput, best_interval, failure_rate, goodput
 from rooftop.training._file import described, load, made_for, read_plan, saved, write_plan
-from rooftop.training._laws import Optimum, chinchilla_tokens, loss, optimum_of, six_nd, tokens_for
+from rooftop.training._laws import (
+    ComputeOptimal,
+    Optimum,
+    chinchilla_tokens,
+    loss,
+    optimal_for_chips,
+    optimal_for_flops,
+    optimal_for_model,
+    optimum_of,
+    six_nd,
+    tokens_for,
+)
 from rooftop.training._layouts import layouts
 from rooftop.training._ledger import Collected, Ledger, Multiply, ledger
 from rooftop.training._limits import CriticalBatch, Degree, Reach, critical_batches, largest_degrees, reach
@@ -31,7 +42,7 @@ from rooftop.training._plan import Plan, Problem
 from rooftop.training._prepared import Prepared
 from rooftop.training._question import Question, price_of, problem_of
 from rooftop.training._recipe import RECIPES, Recipe, recipe
-from rooftop.training._remat import POLICIES, Remat, names_of, remat
+from rooftop.training._remat import POLICIES, Remat, remat
 from rooftop.training._run import (
     Run,
     checkpoint_bytes,
@@ -59,6 +70,7 @@ __all__ = [
     "Choices",
     "Collected",
     "Comparison",
+    "ComputeOptimal",
     "CriticalBatch",
     "Curve",
     "Degree",
@@ -110,7 +122,6 @@ __all__ = [
     "failure_rate",
     "fewest",
     "goodput",
-    "is_value",
     "largest_degrees",
     "largest_model",
     "layouts",
@@ -119,8 +130,10 @@ __all__ = [
     "loss",
     "made_for",
     "named_plan",
-    "names_of",
     "network_intensity",
+    "optimal_for_chips",
+    "optimal_for_flops",
+    "optimal_for_model",
     "optimum_of",
     "plan",
     "price_of",

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rooftop.errors import InputError
+from rooftop.shown import Shown
 from rooftop.training._answer import grown_parts
 from rooftop.training._evaluate import Estimate
 
@@ -23,7 +24,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Shown):
     """What differs between plan a and plan b. `winner` is a, b or equal, by chip-seconds per token if both fit.
 
     changes: (name, value of a, value of b) of everything in the plan that differs. why: the parts that make the loser

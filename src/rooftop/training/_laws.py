@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from rooftop.errors import InputError
 from rooftop.formula import Number, formula
-from rooftop.transformer import Architecture, parameters
+from rooftop.hardware import Slice, peak
+from rooftop.shown import Shown
+from rooftop.transformer import Architecture, parameters, training_flops_per_token
 
 TOKENS_PER_PARAMETER = 20.0
 #: L(N, D) = E + A / N^alpha + B / D^beta (Hoffmann et al., 2022, equation 10)
@@ -25,6 +27,36 @@ class Optimum:
     rule: str
     parameters: float
     tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeOptimal(Shown):
+    """Optima by each reading of the paper. what: of which model or budget; flops_per_token: of training, exact, where a model is known."""
+
+    what: str
+    optima: tuple[Optimum, ...]
+    flops_per_token: float | None = None
+
+
+def optimal_for_model(model: Architecture, seq: int = 4096) -> ComputeOptimal:
+    """Tokens for a model, by the parameters that a token meets. seq: tokens of a sequence, for exact FLOPs."""
+    active = parameters(model).active
+    what = f"{model.name}, by its {active / 1e9:.2f}B parameters that a token meets"
+    return ComputeOptimal(what, tokens_for(float(active)), training_flops_per_token(model, seq))
+
+
+def optimal_for_flops(flops: float) -> ComputeOptimal:
+    """Model and tokens for a budget of FLOPs."""
+    return ComputeOptimal(f"{flops:.3g} FLOPs", optimum_of(flops))
+
+
+def optimal_for_chips(where: Slice, seconds: float, mfu: float, precision: str = "bf16") -> ComputeOptimal:
+    """Model and tokens for a slice for so long at a utilisation of its peak in `precision`. Raises InputError for no utilisation."""
+    if not 0 < mfu <= 1:
+        raise InputError(f"mfu={mfu:g} is not a utilisation; give a number above 0, at most 1", field="mfu")
+    flops = seconds * where.chips * peak(where.chip, precision) * mfu
+    what = f"{where.name} for {seconds / 86400:g} days at an MFU of {mfu:.0%}: {flops:.3g} FLOPs"
+    return ComputeOptimal(what, optimum_of(flops))
 
 
 @formula("6ND", "FLOP", "book, section 4: 6 FLOPs for each parameter and token")

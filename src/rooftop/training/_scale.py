@@ -9,6 +9,7 @@ from typing import Any
 
 from rooftop.errors import InputError, NoAnswer, nearest
 from rooftop.hardware import Slice, Torus, slice_of, standard_slices
+from rooftop.shown import Shown
 from rooftop.training._answer import Answer, grown_parts, plan
 from rooftop.training._evaluate import Estimate
 from rooftop.training._question import Question, price_of
@@ -36,7 +37,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class Curve(Shown):
     """Points by rising number of chips. `bend` is the first that is past its best by more than BEND allows."""
 
     question: Question

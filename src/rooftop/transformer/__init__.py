@@ -7,6 +7,7 @@ from rooftop.transformer._catalogue import architecture, models
 from rooftop.transformer._config import from_config, read_config
 from rooftop.transformer._counts import (
     Flops,
+    Model,
     Parameters,
     axis_size,
     flops_per_token,
@@ -38,6 +39,7 @@ from rooftop.transformer._layers import (
     Tower,
 )
 from rooftop.transformer._program import Block, Programs, generation, prefill, programs
+from rooftop.transformer._words import catalogue_name, numbers_of, words_of, words_of_numbers
 
 __all__ = [
     "MLP",
@@ -59,6 +61,7 @@ __all__ = [
     "Mamba1",
     "Mamba2",
     "MoE",
+    "Model",
     "Parameters",
     "Programs",
     "Projection",
@@ -69,6 +72,7 @@ __all__ = [
     "architecture",
     "attended",
     "axis_size",
+    "catalogue_name",
     "documents_of",
     "families",
     "flops_per_token",
@@ -77,6 +81,7 @@ __all__ = [
     "kv_bytes_per_token",
     "kv_cache_bytes",
     "models",
+    "numbers_of",
     "parameters",
     "pieces_of",
     "prefill",
@@ -87,4 +92,6 @@ __all__ = [
     "weight_bytes",
     "with_capacity",
     "with_vocabulary",
+    "words_of",
+    "words_of_numbers",
 ]

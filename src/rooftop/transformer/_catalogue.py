@@ -53,6 +53,11 @@ def models() -> list[str]:
     return [name for file in _FILES for name in _table(file)]
 
 
+def aliases() -> dict[str, str]:
+    """Other names of the models of the catalogue, in small letters -> the name."""
+    return {alias: name for file in reversed(_FILES) for alias, name in _aliases(file).items()}
+
+
 def architecture(name: str) -> Architecture:
     """A model by catalogue name or alias, path of a config.json (or its folder, or a TOML file), hub id, or inline numbers.
 

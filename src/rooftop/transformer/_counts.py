@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rooftop.arrays import Op, Program, Size
+from rooftop.shown import Shown
 from rooftop.transformer._architecture import Architecture
 from rooftop.transformer._builder import Cache
 from rooftop.transformer._documents import Documents
@@ -198,3 +199,31 @@ def weight_bytes(arch: Architecture, dtype: str = "bf16") -> dict[str, float]:
             size = block.count * weight_size(block.program, weight.axes)
             beside += size * formats.get(part_of[weight.name], plain) / 8
     return stored | ({name: beside for name in count.beside})
+
+
+@dataclass(frozen=True, slots=True)
+class Model(Shown):
+    """What an architecture counts, at a sequence length of `seq` tokens."""
+
+    architecture: Architecture
+    seq: int
+
+    @property
+    def parameters(self) -> Parameters:
+        """Exact counts."""
+        return parameters(self.architecture)
+
+    @property
+    def flops_per_token(self) -> Flops:
+        """Forward; training takes three times the matmuls."""
+        return flops_per_token(self.architecture, self.seq)
+
+    @property
+    def training_flops_per_token(self) -> float:
+        """Forward and backward."""
+        return training_flops_per_token(self.architecture, self.seq)
+
+    @property
+    def kv_bytes_per_token(self) -> float:
+        """Bytes of cache that one more token takes, in bf16."""
+        return kv_bytes_per_token(self.architecture)

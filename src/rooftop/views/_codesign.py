@@ -84,7 +84,7 @@ def swept_text(found: Swept, out: str | None) -> RenderableType:
     step = max(1, -(-total // _SHOWN))
     picked = list(range(0, total, step))
     rows = [[shown(n, found.columns[n][i : i + 1].tolist()[0]) for n in columns] for i in picked]
-    caption = f"every {step}th of {total:,} points" if step > 1 else None
+    caption = f"1 in {step} of {total:,} points" if step > 1 else None
     parts: list[RenderableType] = [
         heading(f"{found.scenario.model.name} on {found.scenario.slice.name}: {total:,} points of {ask}"),
         table("", [c if c in ("bottleneck", "mesh") else f">{_title(c)}" for c in columns], rows, caption=caption),

@@ -58,14 +58,15 @@ def html_page(renderable: RenderableType, figures: Sequence[Figure] = ()) -> str
     )
 
 
-def body_html(renderable: RenderableType) -> str:
-    """What a renderer made, folded away under its heading, for a cell of a notebook."""
+def body_html(renderable: RenderableType, *, folded: bool = True) -> str:
+    """What a renderer made, perhaps folded away under its heading, for a cell of a notebook."""
     parts = list(_parts(renderable))
-    title = next((text for kind, text in parts if kind == "heading"), "Rooftop")
+    title = next((text for kind, text in parts if kind == "heading"), "")
     rest = "".join(
         f"<h4>{escape(text)}</h4>" if kind == "heading" else text for kind, text in parts if text is not title
     )
-    return f"<h3>{escape(title)}</h3><details><summary>All numbers</summary>{rest}</details>"
+    told = f"<details><summary>All numbers</summary>{rest}</details>" if folded else rest
+    return f"<h3>{escape(title)}</h3>{told}" if title else told
 
 
 def _parts(item: Any) -> Iterator[tuple[str, str]]:

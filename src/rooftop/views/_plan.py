@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from rooftop.training import (
     Answer,
     Comparison,
+    ComputeOptimal,
     Curve,
     Difference,
     Estimate,
-    Optimum,
     Reach,
     Run,
     attention_imbalance,
@@ -19,7 +19,7 @@ from rooftop.training import (
     loss,
     six_nd,
 )
-from rooftop.training._answer import context_text, offload_text, remat_text, schedule_text
+from rooftop.training._answer import context_text, offload_text, schedule_text
 from rooftop.training._keep import Found
 from rooftop.units import format_bytes, format_count, format_seconds, format_usd
 from rooftop.views._terminal import bar, group, heading, lines, table
@@ -179,7 +179,7 @@ def _summary(answer: Answer) -> RenderableType:
         ("batch", f"{e.batch_tokens:,} tokens: {e.plan.groups} groups x {e.plan.microbatches} microbatches x"
          f" {e.plan.sequences} sequences of {e.problem.seq}"),
         *([("documents", documents_text(e))] if e.problem.documents is not None else []),
-        ("schedule", f"ZeRO-{e.plan.choices.zero} over fsdp{', ZeRO-1 over data' if e.plan.choices.outer_zero else ''}, {remat_text(e.plan)}"
+        ("schedule", f"ZeRO-{e.plan.choices.zero} over fsdp{', ZeRO-1 over data' if e.plan.choices.outer_zero else ''}, remat {e.plan.choices.remat}"
          + (f", {offload_text(e.plan)}" if e.plan.choices.offloads else "")
          + (f", {context_text(e.plan)}" if e.plan.mesh["context"] > 1 else "")
          + (f", {schedule_text(e.plan).removeprefix('schedule ')}" if e.plan.mesh["pipeline"] > 1 else "")),
@@ -446,7 +446,7 @@ def reach_text(r: Reach) -> RenderableType:
     return group(batches, degrees)
 
 
-def laws_json(found: tuple[Optimum, ...], flops_per_token: float | None) -> dict[str, Any]:
+def laws_json(found: ComputeOptimal) -> dict[str, Any]:
     """Compute-optimal training by each reading of the paper; exact FLOPs where the model is known."""
     return {
         "optima": [
@@ -455,25 +455,25 @@ def laws_json(found: tuple[Optimum, ...], flops_per_token: float | None) -> dict
                 "parameters": o.parameters,
                 "tokens": o.tokens,
                 "flops_6nd": six_nd(o.parameters, o.tokens),
-                "flops": None if flops_per_token is None else flops_per_token * o.tokens,
+                "flops": None if found.flops_per_token is None else found.flops_per_token * o.tokens,
                 "loss": loss(o.parameters, o.tokens),
             }
-            for o in found
+            for o in found.optima
         ]
     }
 
 
-def laws_text(title: str, found: tuple[Optimum, ...], flops_per_token: float | None) -> RenderableType:
+def laws_text(found: ComputeOptimal) -> RenderableType:
     """Compute-optimal training for a person."""
     rows = [
         (
             o.rule, format_count(o.parameters), format_count(o.tokens), f"{float(six_nd(o.parameters, o.tokens)):.3g}",
-            "-" if flops_per_token is None else f"{flops_per_token * o.tokens:.3g}",
+            "-" if found.flops_per_token is None else f"{found.flops_per_token * o.tokens:.3g}",
             f"{float(loss(o.parameters, o.tokens)):.2f}",
         )
-        for o in found
+        for o in found.optima
     ]  # fmt: skip
     return table(
-        title, ("", ">parameters", ">tokens", ">6ND", ">exact FLOPs", ">loss by approach 3"), rows,
+        found.what, ("", ">parameters", ">tokens", ">6ND", ">exact FLOPs", ">loss by approach 3"), rows,
         caption="Hoffmann et al., 2022, for dense models on its own data",
     )  # fmt: skip

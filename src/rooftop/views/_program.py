@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rooftop.frameworks import Exported
 from rooftop.lower import OpTime, ProgramTime
 from rooftop.units import format_bytes, format_flops, format_seconds
 from rooftop.views._terminal import bar, group, heading, lines, table
@@ -156,3 +157,20 @@ def versus_text(first: ProgramTime, second: ProgramTime, depth: int = 1) -> Rend
     if notes:
         parts.append(lines("Notes", tuple(notes)))
     return group(*parts)
+
+
+def exported_json(made: Exported) -> dict[str, Any]:
+    """A plan in the keys of a framework."""
+    return {
+        "framework": made.framework,
+        "settings": made.settings,
+        "text": made.text,
+        "not_expressed": list(made.unsaid),
+    }
+
+
+def exported_text(made: Exported) -> RenderableType:
+    """The file as it is."""
+    from rich.text import Text
+
+    return Text(made.text.rstrip("\n"), no_wrap=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rooftop.arrays import Expression
 from rooftop.roofline import CollectiveTime, MatmulTime, OpRoofline, Placement
 from rooftop.units import format_bandwidth, format_bytes, format_count, format_flops, format_flops_rate, format_seconds
 from rooftop.views._terminal import bar, group, heading, table
@@ -33,7 +32,7 @@ def roofline_json(r: OpRoofline) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def roofline_text(expression: Expression, r: OpRoofline) -> RenderableType:
+def roofline_text(r: OpRoofline) -> RenderableType:
     """The roofline of an op for a person."""
     top = max(float(r.math), float(r.hbm), float(r.vmem))
     unit = "matrix unit" if r.unit == "matrix" else "vector unit"
@@ -53,7 +52,7 @@ def roofline_text(expression: Expression, r: OpRoofline) -> RenderableType:
         ),
     ]
     return group(
-        heading(f"{expression} on {r.chip.title}"),
+        heading(f"{r.expression} on {r.chip.title}"),
         table("", ("", ">amount", ">time", "", ""), rows),
         table("", ("", ""), summary),
     )

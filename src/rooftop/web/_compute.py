@@ -43,8 +43,9 @@ def compute(words: Sequence[str], folder: str) -> tuple[int, str]:
 
 def _answer(words: Sequence[str]) -> str:
     from rooftop.cli import group
-    from rooftop.cli._common import SINK, plain
+    from rooftop.cli._common import SINK
     from rooftop.figures import Figure, figure_json
+    from rooftop.views._plain import plain
 
     found: dict[str, Any] = {}
 
