@@ -21,7 +21,7 @@ EXPRESSION = "bf16[B=512, D=8192] * bf16[D, F=28672] -> bf16[B, F]"
 NAMES = {"roofline": "roofline_of", "import": "import_plan"}
 COMMANDS = (
     "plan", "step", "serve", "simulate", "sweep", "scaling", "validate", "model", "chip", "slice", "roofline", "matmul",
-    "compare", "whatif", "shapes", "trace", "profile", "collective", "check", "export", "import", "jax", "hlo",
+    "compare", "whatif", "solve", "shapes", "trace", "profile", "collective", "check", "export", "import", "jax", "hlo",
 )  # fmt: skip
 
 
@@ -58,6 +58,7 @@ CASES: list[tuple[str, Any, list[str]]] = [
      ["llama-3-8b", "--on", "h100:64", "--of", "step", "--mesh", "fsdp=64", "--vary", "batch=1M,2M", "--vary", "hbm_bandwidth=1x..4x"]),
     ("compare", lambda: rt.compare("llama-3-8b", on="v5e:4x4", ways="remat", settings=["batch=1M"]), ["llama-3-8b", "--on", "v5e:4x4", "--set", "batch=1M", "--ways", "remat"]),
     ("whatif", lambda: rt.whatif("llama-3-8b", on="v5e:4x4", of="step", mesh={"fsdp": 16}, settings=["batch=1M"], fixed=True), ["llama-3-8b", "--on", "v5e:4x4", "--of", "step", "--mesh", "fsdp=16", "--set", "batch=1M", "--fixed"]),
+    ("solve", lambda: rt.solve("llama-3-8b", on="h100:1", need="tpot<=10ms", by="batch=1..64", of="serve", want="largest"), ["llama-3-8b", "--on", "h100:1", "--of", "serve", "--need", "tpot<=10ms", "--solve", "batch=1..64", "--largest"]),
     ("shapes", lambda: rt.shapes("llama-3-8b", on="v5e:4x4", vary=["layers=24,32"], settings=["batch=1M"]), ["llama-3-8b", "--on", "v5e:4x4", "--vary", "layers=24,32", "--set", "batch=1M"]),
     ("scaling", lambda: rt.scaling(on="h100:1024", days=30, mfu=0.4), ["--on", "h100:1024", "--days", "30", "--mfu", "0.4"]),
     ("scaling", lambda: rt.scaling("llama-3-8b"), ["llama-3-8b"]),

@@ -86,7 +86,7 @@ def test_the_command_and_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[
     page = tmp_path / "whatif.html"
     assert run([*line, "--html", str(page)]) == 0
     assert page.read_text().count('<figure class="rt-figure"') == 2
-    assert "shares" in capsys.readouterr().out
+    assert "What limits it, in order" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,30 @@ def whatif(
     return codesign.whatif(scenario, numbers=names, measure=measure, by=by, replan=not fixed, engine=engine)
 
 
+def solve(
+    model: str | Architecture,
+    on: str | Slice,
+    need: str | Sequence[str],
+    by: str,
+    *,
+    of: str = "plan",
+    mesh: Mapping[str, int] | None = None,
+    settings: Sequence[str] = (),
+    workload: str | None = None,
+    want: str = "nearest",
+    engine: Engine | None = None,
+) -> codesign.Solved:
+    """What a number of hardware, model or plan must be for a goal; see `rooftop solve --help`.
+
+    need: goals such as "mfu>=0.5", all of which must be met. by: the parameter, perhaps with values: "ici_bandwidth=10GB..1TB". want: of the
+    values that meet them the "nearest" edge to what is there, the "smallest" or the "largest". of, mesh, settings, workload: as for
+    `sweep`. The result has `at`, whose value and row were answered, and `fails`, its neighbour that misses a goal. Raises NoAnswer where
+    no value meets the goals.
+    """
+    scenario = codesign.told(Scenario(of, model_of(model), where_of(on)), mesh, settings, workload)
+    return codesign.solve(scenario, need, by, want=want, engine=engine)
+
+
 def shapes(
     model: str | Architecture,
     on: str | Slice,

@@ -13,6 +13,7 @@ from rooftop.codesign._need import Need, parse_need
 from rooftop.codesign._scenario import ASKS, Scenario, canonical, changed, current, parameters, reader, resolved
 from rooftop.codesign._settled import Settled, settled
 from rooftop.codesign._shapes import Shape, Shapes, friendly, parse_numbers, parse_share, shapes
+from rooftop.codesign._shown import shown
 from rooftop.codesign._sweep import Swept, binding, sweep
 from rooftop.codesign._table import write_table
 from rooftop.codesign._values import Value, Vary, parse_vary
@@ -69,6 +70,7 @@ __all__ = [
     "resolved",
     "settled",
     "shapes",
+    "shown",
     "solve",
     "sweep",
     "told",

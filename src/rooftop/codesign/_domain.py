@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rooftop.codesign._scenario import Scenario, canonical, current, reader, resolved
+from rooftop.codesign._shown import shown
 from rooftop.codesign._values import parse_vary
 from rooftop.errors import InputError, RooftopError
 from rooftop.hardware import slice_of, standard_slices
@@ -131,7 +132,7 @@ def _grain(scenario: Scenario, name: str) -> int:
     return min(256, now & -now, max(1, now // 16))
 
 
-def assumed(domain: Domain, show: Any) -> Sequence[str]:
+def assumed(domain: Domain) -> Sequence[str]:
     """What was assumed of the values."""
     if domain.grain is None:
         return (f"{len(domain.values)} values of {domain.name} were tried, and no others",)
@@ -144,6 +145,6 @@ def assumed(domain: Domain, show: Any) -> Sequence[str]:
         else "numbers of three digits"
     )
     return (
-        f"{len(domain.values)} values of {domain.name} from {show(domain.name, first)} to {show(domain.name, last)} were tried ({kind});"
+        f"{len(domain.values)} values of {domain.name} from {shown(domain.name, first)} to {shown(domain.name, last)} were tried ({kind});"
         " between two of them, the goal is taken to be met or missed from one value on",
     )

@@ -12,10 +12,10 @@ from rooftop.codesign._domain import Domain, domain_of
 from rooftop.codesign._engine import Engine
 from rooftop.codesign._need import Need, parse_need
 from rooftop.codesign._scenario import Scenario, current
+from rooftop.codesign._shown import shown
 from rooftop.codesign._sweep import Task, work
 from rooftop.errors import InputError, NoAnswer
 from rooftop.shown import Shown
-from rooftop.units import format_count
 
 WANTED = ("smallest", "largest", "nearest")
 _MOST_REGIONS = 20
@@ -93,7 +93,7 @@ def solve(
     if all(p.row.get("error") for p in points):
         first = points[0]
         raise NoAnswer(
-            f"no value of {domain.name} has an answer; the first, {_number(first.value)}: {first.row['error']}",
+            f"no value of {domain.name} has an answer; the first, {shown(domain.name, first.value)}: {first.row['error']}",
             field="need",
         )
     changes = sum(a.met != b.met for a, b in itertools.pairwise(points))
@@ -188,18 +188,14 @@ def _chosen(regions: Sequence[Region], now: Any, want: str) -> tuple[Tried, Trie
 def _nothing(needs: Sequence[Need], domain: Domain, points: Sequence[Tried]) -> str:
     best = min(points, key=lambda p: max(need.missing(p.row) for need in needs))
     goal = " and ".join(map(str, needs))
-    text = f"no value of {domain.name} from {_number(points[0].value)} to {_number(points[-1].value)} gives {goal}"
+    text = f"no value of {domain.name} from {shown(domain.name, points[0].value)} to {shown(domain.name, points[-1].value)} gives {goal}"
     if best.row.get("error"):
         return f"{text}; the first: {points[0].row['error']}"
-    reached = ", ".join(f"{need.column(best.row)} {_number(best.row[need.column(best.row)])}" for need in needs)
+    reached = ", ".join(
+        f"{need.column(best.row)} {shown(need.column(best.row), best.row[need.column(best.row)])}" for need in needs
+    )
     room = "" if best.row.get("fits", True) else ", where the memory does not suffice"
     return (
-        f"{text}: the nearest is {reached} at {_number(best.value)}, where {best.row['bottleneck']} binds{room}; change what binds, or"
+        f"{text}: the nearest is {reached} at {shown(domain.name, best.value)}, where {best.row['bottleneck']} binds{room}; change what binds, or"
         " ask for less"
     )
-
-
-def _number(value: Any) -> str:
-    if isinstance(value, (bool, str)) or not isinstance(value, (int, float)):
-        return str(value)
-    return f"{value:.4g}" if abs(value) < 1e4 else format_count(value)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rooftop.codesign import Swept, binding
-from rooftop.units import format_bytes, format_count, format_seconds
+from rooftop.codesign import Swept, binding, shown
+from rooftop.units import format_seconds
 from rooftop.views._terminal import bar, group, heading, lines, table
 
 if TYPE_CHECKING:
@@ -24,29 +24,6 @@ _FIRST = {
 _BEST = {"plan": "tokens_per_second_per_chip", "step": "tokens_per_second_per_chip", "serve": "tokens_per_second_per_chip",
          "simulate": "goodput"}  # fmt: skip
 _MOST_JSON = 100_000
-
-
-def shown(name: str, value: Any) -> str:
-    """A value under its column's name, with its unit."""
-    if value is None or (isinstance(value, float) and np.isnan(value)):
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, str):
-        return value
-    if ("seconds" in name and "per_second" not in name) or name.endswith(
-        ("latency", "overhead", "ttft", "tpot", "e2e")
-    ):
-        return format_seconds(value)
-    if name.startswith("mfu") or name in ("utilisation", "slo_attainment", "kv_occupancy"):
-        return f"{value:.1%}"
-    if name.endswith(("bandwidth",)):
-        return format_bytes(value) + "/s"
-    if "bytes" in name:
-        return format_bytes(value)
-    if isinstance(value, int) and abs(value) < 100_000:
-        return str(value)
-    return format_count(value) if abs(value) >= 1 else f"{value:.3g}"
 
 
 def _title(name: str) -> str:

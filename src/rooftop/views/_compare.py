@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rooftop.codesign import Alternative, Comparison
+from rooftop.codesign import Alternative, Comparison, shown
 from rooftop.codesign._compare import FARTHEST
 from rooftop.units import format_bytes, format_count, format_seconds
-from rooftop.views._codesign import shown
 from rooftop.views._terminal import group, heading, lines, table
 
 if TYPE_CHECKING:

@@ -50,6 +50,7 @@ from rooftop.views._roofline import (
 from rooftop.views._serve import pools_json, pools_text, serving_json, serving_text
 from rooftop.views._shapes import shapes_json, shapes_text
 from rooftop.views._simulate import outcome_json, outcome_text
+from rooftop.views._solve import solved_json, solved_text
 from rooftop.views._trace import trace_json, trace_text, versus_json, versus_text
 from rooftop.views._validate import validation_json, validation_text
 from rooftop.views._whatif import whatif_json, whatif_text
@@ -98,9 +99,10 @@ VIEWS: dict[type, View] = {
     profiles.Versus: (versus_text, versus_json, _none),
     measure.Validation: (lambda r: validation_text(r, rows=False), validation_json, _none),
     codesign.Comparison: (compared_text, compared_json, _none),
+    codesign.Solved: (solved_text, solved_json, drawn.solved_figures),
     codesign.Whatif: (whatif_text, whatif_json, drawn.whatif_figures),
     codesign.Shapes: (lambda r: shapes_text(r, 12), shapes_json, _none),
-    codesign.Swept: (lambda r: swept_text(r, None), swept_json, _none),
+    codesign.Swept: (lambda r: swept_text(r, None), swept_json, drawn.sweep_figures),
     lower.ProgramTime: (program_text, program_json, _none),
     frameworks.Exported: (exported_text, exported_json, _none),
     frameworks.Imported: (import_text, import_json, _none),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rooftop.codesign import Solved, Tried, assumed
-from rooftop.views._codesign import shown
+from rooftop.codesign import Solved, Tried, assumed, shown
 from rooftop.views._terminal import group, heading, lines, table
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def solved_json(found: Solved) -> dict[str, Any]:
             for r in found.regions
         ],
         "points": [_tried_json(p) for p in found.points],
-        "assumptions": list(assumed(found.domain, shown)),
+        "assumptions": list(assumed(found.domain)),
     }
 
 
@@ -73,7 +72,7 @@ def solved_text(found: Solved) -> RenderableType:
     ]
     head = [c if c in ("bottleneck", "mesh") else f">{c.replace('_', ' ')}" for c in columns]
     parts.append(table("", [f">{name}", *head, "met"], cells))
-    parts.append(lines("Assumptions", assumed(found.domain, shown)))
+    parts.append(lines("Assumptions", assumed(found.domain)))
     return group(*parts)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rooftop.codesign import Move, Sensitivity, Whatif
-from rooftop.views._codesign import shown
+from rooftop.codesign import Move, Sensitivity, Whatif, shown
 from rooftop.views._terminal import bar, group, heading, lines, table
 
 if TYPE_CHECKING:
@@ -64,8 +63,8 @@ def whatif_text(found: Whatif) -> RenderableType:
     ]  # fmt: skip
     if found.shares:
         most = max(found.shares.values())
-        rows = [[name, f"{share:.1%}", bar(share, most)] for name, share in found.shares.items()]
-        parts.append(table("What limits it, in order: the shares of the expected time", ["", ">share", ""], rows))
+        rows = [[name, f"{share:.1%}", bar(share, most)] for name, share in found.shares.items() if share >= 5e-4]
+        parts.append(table("What limits it, in order", ["", ">share of the time", ""], rows))
     for kind, title in _KINDS.items():
         some = [n for n in found.numbers if n.kind == kind]
         if some:
