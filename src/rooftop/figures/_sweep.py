@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rooftop.codesign import Solved, Swept
+from rooftop.codesign import Solved, Swept, shown
 from rooftop.figures._figure import COLOURS, SERIES, Figure, axis, colour, log_axis
-from rooftop.units import format_count
 
 #: The measure that is drawn, by question, and what is drawn against what where two things pull apart: (name, sign of better).
 _DRAWN = {
@@ -24,8 +23,9 @@ _FRONTS: Mapping[str, tuple[tuple[str, int], tuple[str, int]]] = {
     "simulate": (("ttft_seconds.p99", -1), ("tokens_per_second", 1)),
 }
 _MOST = 4000  # points of a figure; of more, every so many
-_MOST_CELLS = 250_000
+_MOST_CELLS = 200  # of each side of a map; of more, every so many
 _MOST_LINES = 12
+_MOST_MARKS = 240  # on the lines
 
 
 def sweep_figures(found: Swept) -> list[Figure]:
@@ -35,9 +35,9 @@ def sweep_figures(found: Swept) -> list[Figure]:
         return []
     figures = []
     axes = [n for n in found.names if len(set(found.columns[n].tolist())) > 1]
-    if len(axes) == 2 and len(found) <= _MOST_CELLS and all(len(set(found.columns[n].tolist())) > 1 for n in axes):
+    if len(axes) == 2:
         figures += [heat_map(found, axes, measure), binding_map(found, axes)]
-    if axes and len(set(found.columns[axes[-1] if len(axes) == 2 else axes[0]].tolist())) <= 2000 and len(axes) < 3:
+    if 1 <= len(axes) <= 2:
         figures.append(lines_chart(found, axes, measure))
     return [f for f in (*figures, front_chart(found)) if f is not None]
 
@@ -59,7 +59,9 @@ def _axis(name: str, values: Sequence[Any]) -> dict[str, Any]:
     if not all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values):
         return axis(_words(name), type="category")
     low, high = min(values), max(values)
-    return log_axis(_words(name)) if low > 0 and high / low >= 4 else axis(_words(name))
+    if low <= 0 or high / low < 4:
+        return axis(_words(name))
+    return log_axis(_words(name)) if high / low >= 100 else axis(_words(name), type="log", exponentformat="SI")
 
 
 def _column(found: Swept, name: str) -> list[Any]:
@@ -77,18 +79,19 @@ def lines_chart(found: Swept, axes: Sequence[str], measure: str) -> Figure:
     data: list[dict[str, Any]] = []
     rows: list[tuple[Any, ...]] = []
     for n, value in enumerate(others[::step]):
-        line = [i for i in range(len(x)) if rest[i] == value and y[i] is not None]
+        line = _some([i for i in range(len(x)) if rest[i] == value and y[i] is not None], _MOST)
         data.append({
-            "type": "scatter", "mode": "lines", "name": "" if value is None else f"{_words(axes[1])} {_number(value)}",
+            "type": "scatter", "mode": "lines", "name": "" if value is None else f"{_words(axes[1])} {shown(axes[1], value)}",
             "x": [x[i] for i in line], "y": [y[i] for i in line], "line": {"width": 2, "color": colour("", n) if value is not None else COLOURS["muted"]},
             "showlegend": value is not None, "hoverinfo": "skip",
         })  # fmt: skip
         rows += [(x[i], value, y[i], binds[i], _able(found, i)) for i in line]
-    for resource in dict.fromkeys(r[3] for r in rows):
-        some = [r for r in rows if r[3] == resource]
+    marked = _some(rows, _MOST_MARKS)
+    for resource in dict.fromkeys(r[3] for r in marked):
+        some = [r for r in marked if r[3] == resource]
         data.append({
             "type": "scatter", "mode": "markers", "name": f"bound by {resource}", "x": [r[0] for r in some], "y": [r[2] for r in some],
-            "marker": {"size": 9 if len(rows) < 400 else 5, "color": colour(str(resource)), "symbol": ["circle" if r[4] else "x" for r in some]},
+            "marker": {"size": 9 if len(marked) < 100 else 6, "color": colour(str(resource)), "symbol": ["circle" if r[4] else "x" for r in some]},
             "hovertemplate": f"%{{x}}: %{{y:.4g}}, bound by {resource}<extra></extra>",
         })  # fmt: skip
     layout = {
@@ -103,21 +106,20 @@ def lines_chart(found: Swept, axes: Sequence[str], measure: str) -> Figure:
     return Figure("lines", f"{_words(measure)} over {_words(over)}", caption, columns, rows, data, layout)
 
 
+def _some(values: list[Any], most: int) -> list[Any]:
+    """At most so many of the values, evenly."""
+    return values[:: max(1, -(-len(values) // most))]
+
+
 def _sorted(values: Sequence[Any]) -> list[Any]:
     found = list(dict.fromkeys(values))
     return sorted(found) if all(isinstance(v, (int, float)) for v in found) else found
 
 
-def _number(value: Any) -> str:
-    if isinstance(value, (bool, str)) or not isinstance(value, (int, float)):
-        return str(value)
-    return f"{value:.4g}" if abs(value) < 1e4 else format_count(value)
-
-
 def _grid(found: Swept, axes: Sequence[str], values: Sequence[Any]) -> tuple[list[Any], list[Any], list[list[Any]]]:
     """(x, y, values by y and x) of two parameters."""
     first, second = (_column(found, n) for n in axes)
-    x, y = list(dict.fromkeys(first)), list(dict.fromkeys(second))
+    x, y = (_some(list(dict.fromkeys(each)), _MOST_CELLS) for each in (first, second))
     at = {(a, b): v for a, b, v in zip(first, second, values, strict=True)}
     return x, y, [[at.get((a, b)) for a in x] for b in y]
 
@@ -172,7 +174,7 @@ def front_chart(found: Swept) -> Figure | None:
         return None
     x, y, binds = (_column(found, n) for n in (first, second, "bottleneck"))
     able = [i for i in range(len(x)) if x[i] is not None and y[i] is not None and _able(found, i)]
-    if len(able) < 2:
+    if len({x[i] for i in able}) < 2 or len({y[i] for i in able}) < 2:
         return None
     front: list[int] = []
     for i in sorted(able, key=lambda i: (-sign_x * x[i], -sign_y * y[i])):
@@ -180,7 +182,7 @@ def front_chart(found: Swept) -> Figure | None:
             front.append(i)
     kept = sorted({*able[:: max(1, -(-len(able) // _MOST))], *front})
     where = {
-        i: ", ".join(f"{_words(n)} {_number(found.columns[n][i : i + 1].tolist()[0])}" for n in found.names)
+        i: ", ".join(f"{_words(n)} {shown(n, found.columns[n][i : i + 1].tolist()[0])}" for n in found.names)
         for i in kept
     }
     data: list[dict[str, Any]] = [{
