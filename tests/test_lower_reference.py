@@ -90,6 +90,7 @@ def mesh_of(**ways):
     ("name", "ways", "choices"),
     [
         ("dense", {"fsdp": 2, "tensor_kv": 2, "tensor_q": 2}, Choices(remat="none")),
+        ("dense", {"fsdp": 4, "tensor_kv": 2}, Choices(remat="save:q,k,v,o,gate")),
         ("windows", {"data": 2, "fsdp": 2, "context": 2}, Choices(zero=1, remat="full")),
         ("experts", {"expert": 2, "fsdp": 2, "tensor_kv": 2}, Choices(zero=2, remat="selective")),
         ("latent", {"fsdp": 2, "expert": 2, "tensor_kv": 2}, Choices(remat="full")),

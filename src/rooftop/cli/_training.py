@@ -144,11 +144,11 @@ def choice_options(*, several: bool) -> Callable[[F], F]:
 
     def add(function: F) -> F:
         for f in reversed(choices()):
-            values = [str(v) for v in f.metadata["values"]]
+            values = [str(v) for v in (*f.metadata["values"], *f.metadata["asked"])]
             function = click.option(
                 f"--{f.name.replace('_', '-')}",
                 multiple=several,
-                type=_Value(values),
+                type=_Value(values, f.metadata["begins"]),
                 help=f"{f.metadata['help']}  [default: {_tried(f) if several else f.default}]",
             )(function)
         return function
@@ -157,9 +157,15 @@ def choice_options(*, several: bool) -> Callable[[F], F]:
 
 
 class _Value(click.Choice[str]):
-    """One of the values of a choice; words with commas in any order."""
+    """One of the values of a choice, words with commas in any order; or a text that begins as a choice says."""
+
+    def __init__(self, values: list[str], begins: str | None) -> None:
+        super().__init__(values)
+        self.begins = begins
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if self.begins is not None and str(value).startswith(self.begins):
+            return str(value)
         words = sorted(str(value).split(","))
         found = next((v for v in self.choices if sorted(v.split(",")) == words), value)
         return super().convert(found, param, ctx)
@@ -179,9 +185,9 @@ def chosen(options: dict[str, Any]) -> dict[str, Any]:
         given = options.pop(f.name)
         of_text = {str(v): v for v in f.metadata["values"]}
         if isinstance(given, tuple) and given:
-            result[f.name] = tuple(of_text[text] for text in given)
+            result[f.name] = tuple(of_text.get(text, text) for text in given)
         elif isinstance(given, str):
-            result[f.name] = of_text[given]
+            result[f.name] = of_text.get(given, given)
     return result
 
 

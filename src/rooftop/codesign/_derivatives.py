@@ -86,7 +86,7 @@ def _of_training(scenario: Scenario, plan: training.Plan) -> Elasticities:
     layout = plan.choices.layout
 
     def structures(here: Scenario) -> list[training.Structure]:
-        return [training.structure(here.model, _seq(here), layout, problem.recipe, fold=False)]
+        return [training.structure(here.model, _seq(here), layout, problem.recipe, fold=False, keep=plan.choices.sets)]
 
     opened = leaves.open(structures(scenario), _neighbours(scenario, ("seq",), structures))[0]
     sequences, seq = given(plan.sequences, "sequences"), given(problem.seq, "seq")

@@ -13,7 +13,7 @@ from rooftop.errors import InputError, nearest
 from rooftop.hardware import Level, Price, Slice, Switch, Torus, slice_of
 from rooftop.inference import SERVING_AXES
 from rooftop.roofline import Calibration, calibration_for
-from rooftop.training import choices
+from rooftop.training import choices, is_value
 from rooftop.transformer import Architecture, architecture
 from rooftop.units import parse_bytes, parse_count, parse_integer, parse_seconds, parse_usd
 
@@ -72,9 +72,12 @@ def _flag(text: str, field: str | None = None) -> bool:
 
 
 def _choice(name: str) -> Callable[[str, str | None], Any]:
-    values = {str(v): v for f in choices() if f.name == name for v in f.metadata["values"]}
+    (choice,) = (f for f in choices() if f.name == name)
+    values = {str(v): v for v in (*choice.metadata["values"], *choice.metadata["asked"])}
 
     def read(text: str, field: str | None = None) -> Any:
+        if is_value(choice, text):
+            return text
         if text not in values:
             raise InputError(f"{name} = {text[:40]!r} is not known; use {', '.join(values)}", field=name)
         return values[text]

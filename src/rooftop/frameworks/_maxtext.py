@@ -15,8 +15,12 @@ from rooftop.errors import InputError
 from rooftop.frameworks._facts import DTYPES, Facts
 from rooftop.frameworks._reader import Reader, Run, precision
 from rooftop.hardware import Slice, slice_of
+from rooftop.training import SAVE, names_of
 
 _REMAT = {"full": "full", "minimal": "selective", "minimal_with_context": "dots"}
+#: Arrays that its custom remat policy can keep.
+_NAMES = {"q": "query_proj", "k": "key_proj", "v": "value_proj", "o": "context", "attention_out": "out_proj", "gate": "mlpwi_0",
+          "up": "mlpwi_1"}  # fmt: skip
 _OFFLOADED = {"optimizer": "optimizer_memory_host_offload", "params": "parameter_memory_host_offload"}
 _CONTEXT = {"ring": "ring", "all_gather": "gather", "ulysses": "ulysses"}
 _OPTIMIZERS = {"adamw": "adamw", "muon": "muon"}
@@ -83,6 +87,12 @@ def write(f: Facts) -> dict[str, Any]:
     result |= {key: True for what, key in _OFFLOADED.items() if what in f.away}
     if "activations" in f.away and f.choices.remat == "full":
         result |= {"remat_policy": "custom", "decoder_layer_input": "offload"}
+    elif f.choices.sets:
+        kept = names_of(f.choices.remat)
+        result |= {"remat_policy": "custom", **{key: "device" for name, key in _NAMES.items() if name in kept}}
+        lost = [name for name in kept if name not in _NAMES]
+        f.no(bool(lost), f"remat: MaxText has no names for {', '.join(lost)}, which it makes again")
+        f.no("activations" in f.away, "activations in host memory are not written beside named ones")
     elif "activations" in f.away:
         result["remat_policy"] = "minimal_offloaded"
     f.kept("zero", "outer_zero", "context_kind", "causal", "remat", "schedule", "offload")
@@ -229,6 +239,9 @@ def _remat(r: Reader) -> tuple[str, str]:
     if policy == "minimal_offloaded" or (policy == "custom" and inputs == "offload"):
         away.append("activations")
         policy = "full" if policy == "custom" else "minimal_with_context"
+    if policy == "custom":
+        kept = [name for name, key in _NAMES.items() if r.text(key, default="remat") == "device"]
+        return f"{SAVE}{','.join(kept)}" if kept else "full", ",".join(away) or "none"
     if policy in _REMAT:
         return _REMAT[policy], ",".join(away) or "none"
     if not policy.startswith(("save_dot", "save_qkv", "save_out")):

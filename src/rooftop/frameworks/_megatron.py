@@ -55,12 +55,12 @@ def write(f: Facts) -> dict[str, Any]:
         "none": {}, "dots": {"recompute-granularity": "selective"}, "selective": {"recompute-granularity": "selective"},
         "full": {"recompute-granularity": "full", "recompute-method": "uniform", "recompute-num-layers": 1},
     }  # fmt: skip
-    result |= again[f.choices.remat]
+    result |= again.get(f.choices.remat, {"recompute-granularity": "selective"})
     if f.choices.chunks > 1:
         result["num-virtual-stages-per-pipeline-rank"] = f.choices.chunks
     f.no(f.choices.schedule != "1f1b", f"schedule {f.choices.schedule}: Megatron-LM runs 1F1B")
     f.no(
-        f.choices.remat in ("dots", "selective"),
+        f.choices.remat not in ("none", "full"),
         f"remat {f.choices.remat}: Megatron's selective keeps all but the core of attention",
     )
     if f.packed:

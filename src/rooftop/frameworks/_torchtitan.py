@@ -30,7 +30,8 @@ def write(f: Facts) -> dict[str, Any]:
         f"schedule {chosen.schedule} has another name, if any; 1F1B is written",
     )
     f.no(chosen.context_kind == "ulysses", "context_kind=ulysses has no key; alltoall passes keys around")
-    f.no(chosen.remat == "dots", "remat dots: written as selective, which keeps every second matmul's output")
+    mode = chosen.remat if chosen.remat in ("none", "selective", "full") else "selective"
+    f.no(mode != chosen.remat, f"remat {chosen.remat}: written as selective, which keeps every second matmul's output")
     f.no(recipe.compute == "fp16" or stored == "fp16", "fp16 is none of its dtypes; bfloat16 is written")
     f.no(recipe.matmul is not None, f"matmuls in {recipe.matmul}: add a converter to model.converters")
     f.no(
@@ -78,7 +79,7 @@ def write(f: Facts) -> dict[str, Any]:
             "mixed_precision_param": long[recipe.compute], "mixed_precision_reduce": "float32",
         },
         "parallelism": parallelism,
-        "activation_checkpoint": {"mode": "selective" if chosen.remat == "dots" else chosen.remat, "selective_ac_option": "op"},
+        "activation_checkpoint": {"mode": mode, "selective_ac_option": "op"},
         "optimizer": {"name": f.optimizer({"adamw": "AdamW"})},
     }  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from rooftop.costing import MESH_AXES, axis_bandwidth
 from rooftop.training._answer import Answer, named_plan, plan, step_of
-from rooftop.training._choices import Choices, choices, values_of
+from rooftop.training._choices import Choices, choices, is_value, values_of
 from rooftop.training._compare import Comparison, Difference, compare
 from rooftop.training._critical import (
     best_split,
@@ -42,7 +42,7 @@ from rooftop.training._plan import Plan, Problem
 from rooftop.training._prepared import Prepared
 from rooftop.training._question import Question, price_of, problem_of
 from rooftop.training._recipe import RECIPES, Recipe, recipe
-from rooftop.training._remat import POLICIES, Remat, remat
+from rooftop.training._remat import POLICIES, SAVE, Remat, names_of, remat
 from rooftop.training._run import (
     Run,
     checkpoint_bytes,
@@ -66,6 +66,7 @@ __all__ = [
     "POLICIES",
     "PRESETS",
     "RECIPES",
+    "SAVE",
     "Answer",
     "Choices",
     "Collected",
@@ -122,6 +123,7 @@ __all__ = [
     "failure_rate",
     "fewest",
     "goodput",
+    "is_value",
     "largest_degrees",
     "largest_model",
     "layouts",
@@ -130,6 +132,7 @@ __all__ = [
     "loss",
     "made_for",
     "named_plan",
+    "names_of",
     "network_intensity",
     "optimal_for_chips",
     "optimal_for_flops",

@@ -20,6 +20,7 @@ from rooftop.training._laws import TOKENS_PER_PARAMETER, chinchilla_tokens, six_
 from rooftop.training._plan import Plan, Problem, environment
 from rooftop.training._question import Question, price_of, problem_of
 from rooftop.training._refuse import check_fixed, no_plan
+from rooftop.training._remat import names_of
 from rooftop.training._run import Run, chip_hours, cost, energy, run_flops, run_seconds
 from rooftop.training._schedule import rules
 from rooftop.training._search import Limits, Outcome, Scene, search
@@ -84,7 +85,7 @@ def _check_idle(fixed: Mapping[str, int], limits: Limits) -> None:
     """Refuse choices about a mesh axis that the user fixes to one way."""
     for name, values in limits.allowed.items():
         for value in values:
-            replace(DEFAULT, **{name: value}).check().check_used({**dict.fromkeys(MESH_AXES, 2), **fixed})
+            replace(DEFAULT, **{name: value}).check(search=True).check_used({**dict.fromkeys(MESH_AXES, 2), **fixed})
 
 
 def schedule_text(plan: Plan) -> str:
@@ -101,6 +102,12 @@ def offload_text(plan: Plan) -> str:
     names = {"optimizer": "optimizer states", "params": "weights", "activations": "saved activations"}
     there = [text for name, text in names.items() if name in plan.choices.offloads]
     return f"{' and '.join(filter(None, (', '.join(there[:-1]), there[-1])))} in host memory"
+
+
+def remat_text(plan: Plan) -> str:
+    """What is recomputed, in words."""
+    kept = names_of(plan.choices.remat)
+    return f"remat keeps {', '.join(kept)}" if kept else f"remat {plan.choices.remat}"
 
 
 def context_text(plan: Plan) -> str:
@@ -128,7 +135,7 @@ def named_plan(
 ) -> Plan:
     """The plan of a mesh that the user names: placed as well as can be, with the batch nearest to what was asked."""
     problem = problem_of(question)
-    check_fixed(problem, mesh, choices.check().check_used(mesh).layout)
+    check_fixed(problem, mesh, choices.check(search=True).check_used(mesh).layout)
     full = {a: int(mesh.get(a, 1)) for a in MESH_AXES}
     chips = math.prod(full.values())
     limits = Limits({name: (value,) for name, value in asdict(choices).items()}, microbatches=microbatches)
@@ -151,7 +158,7 @@ def named_plan(
             " or use fewer groups and more context or tensor ways",
             field="batch",
         )
-    compiled, m = problem.structure(choices.layout), microbatches
+    compiled, m = problem.structure(choices), microbatches
     for ok, rule in rules(choices, compiled.layers, full, math.lcm(2 * full["pipeline"], 2) if m is None else m):
         if not ok:
             raise InputError(f"the mesh {shown} does not allow {choices.schedule}: {rule}", field="schedule")

@@ -13,6 +13,7 @@ from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any
 
 from rooftop.errors import InputError, nearest
+from rooftop.training._remat import AUTO, POLICIES, SAVE
 
 
 def _choice(
@@ -23,13 +24,25 @@ def _choice(
     layout: bool = False,
     tried: tuple[Any, ...] | None = None,
     axis: str | None = None,
+    asked: tuple[Any, ...] = (),
+    begins: str | None = None,
 ) -> Any:
     """layout: decides shardings. tried: the values of a search that is told nothing, all if None. axis: the mesh axis without
-    which the choice means nothing.
+    which the choice means nothing. asked: what asks a search for a value that is none of the others. begins: any text that
+    begins so is a value, too.
     """
     tried = values if tried is None else tried
     return field(
-        default=default, metadata={"values": values, "tried": tried, "layout": layout, "axis": axis, "help": help}
+        default=default,
+        metadata={
+            "values": values,
+            "tried": tried,
+            "layout": layout,
+            "axis": axis,
+            "help": help,
+            "asked": asked,
+            "begins": begins,
+        },
     )
 
 
@@ -55,7 +68,10 @@ class Choices:
         help="Tokens of a chip with context ways: an early and a late chunk, or one chunk, whose last one has most to attend to.",
     )  # fmt: skip
     #: in the order of how much runs again: an earlier one is never slower
-    remat: str = _choice("none", ("none", "dots", "selective", "full"), help="Rematerialisation.")
+    remat: str = _choice(
+        "none", POLICIES, asked=(AUTO,), begins=SAVE,
+        help="Rematerialisation; auto: the best set of named arrays to keep that fits; save:q,k,v keeps these.",
+    )  # fmt: skip
     offload: str = _choice(
         "none", ("none", *(",".join(c) for n in (1, 2, 3) for c in itertools.combinations(OFFLOADED, n))), tried=("none",),
         help="What lies in host memory: any of optimizer, params and activations, with commas.",
@@ -90,14 +106,10 @@ class Choices:
         """Whether a plan with these choices cannot beat the same plan with the others: more of it runs again, or more lies in
         host memory. What runs again is not brought from there: with activations there, more recomputation may be faster.
         """
-        policies = values_of("remat")
-        more = policies.index(self.remat) - policies.index(other.remat)
-        if (
-            self == other
-            or more < 0
-            or not self.offloads >= other.offloads
-            or (more and "activations" in other.offloads)
-        ):
+        more = self.remat != other.remat
+        if more and not _more_again(self.remat, other.remat):
+            return False
+        if self == other or not self.offloads >= other.offloads or (more and "activations" in other.offloads):
             return False
         return replace(self, remat=other.remat, offload=other.offload) == other
 
@@ -106,13 +118,18 @@ class Choices:
         """Which of OFFLOADED lie in host memory."""
         return frozenset(self.offload.split(",")) & frozenset(OFFLOADED)
 
-    def check(self, where: str = "") -> Choices:
-        """The same, if every value is allowed. Raises InputError; `where` names a file."""
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """The set of arrays that is kept by name, if one is."""
+        return (self.remat,) if self.remat.startswith(SAVE) else ()
+
+    def check(self, where: str = "", *, search: bool = False) -> Choices:
+        """The same, if every value is allowed. Raises InputError; `where` names a file. search: also what asks for a value."""
         prefix = where + ": " if where else ""
         for f in choices():
             name, value, values = f.name, getattr(self, f.name), f.metadata["values"]
-            if type(value) is not type(values[0]) or value not in values:
-                shown = [str(v) for v in values]
+            if not is_value(f, value, search=search):
+                shown = [str(v) for v in (*values, *(f.metadata["asked"] if search else ()))]
                 hint = nearest(value, shown) if isinstance(value, str) else ""
                 raise InputError(
                     f"{prefix}{name} = {repr(value)[:40]} is not known{hint}; use"
@@ -143,6 +160,21 @@ class Choices:
         return self
 
 
+def _more_again(a: str, b: str) -> bool:
+    """Whether remat policy a runs all again that b does, and more; of sets of names only that is known that holds for all."""
+    if a in POLICIES and b in POLICIES:
+        return POLICIES.index(a) > POLICIES.index(b)
+    return a == POLICIES[-1] or b == POLICIES[0]
+
+
+def is_value(choice: Field[Any], value: Any, *, search: bool = False) -> bool:
+    """Whether a value is one of a choice; search: or asks for one."""
+    m = choice.metadata
+    if isinstance(value, str) and m["begins"] is not None and value.startswith(m["begins"]):
+        return len(value) < 1000
+    return type(value) is type(m["values"][0]) and (value in m["values"] or (search and value in m["asked"]))
+
+
 #: What a plan does that says nothing else.
 DEFAULT = Choices()
 
@@ -164,11 +196,15 @@ def allowed_values(allowed: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[An
     """
     for name, values in allowed.items():
         for value in values:
-            replace(DEFAULT, **{name: value}).check()
-    return {
-        f.name: tuple(v for v in f.metadata["values"] if v in allowed.get(f.name, f.metadata["tried"]))
-        for f in choices()
-    }
+            replace(DEFAULT, **{name: value}).check(search=True)
+    result = {}
+    for f in choices():
+        wanted = allowed.get(f.name, f.metadata["tried"])
+        ordered = [v for v in f.metadata["values"] if v in wanted]
+        if any(v in f.metadata["asked"] for v in wanted):  # the best of all
+            ordered = list(f.metadata["values"])
+        result[f.name] = tuple(dict.fromkeys([*ordered, *wanted]))
+    return result
 
 
 def combinations(allowed: Mapping[str, tuple[Any, ...]]) -> Iterator[Choices]:

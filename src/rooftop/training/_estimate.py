@@ -28,9 +28,9 @@ class Local:
     least: Mapping[str, Number]  # seconds of its FLOPs at peak rates by pass: forward, backward, and recompute.<policy>
     parts: Mapping[str, Number]  # expected seconds by part and pass
 
-    def take(self, pick: Callable[[Number], Number]) -> Local:
-        """The same with every time picked from; totals and parts are left out."""
-        recompute = {policy: pick(seconds) for policy, seconds in self.recompute.items()}
+    def take(self, pick: Callable[[Number], Number], only: str | None = None) -> Local:
+        """The same with every time picked from; totals and parts are left out. only: of one remat policy."""
+        recompute = {policy: pick(seconds) for policy, seconds in self.recompute.items() if only in (None, policy)}
         return Local(
             self.name, pick(self.forward), pick(self.backward), recompute, pick(self.attention_forward),
             pick(self.attention_backward), pick(self.weight_gradients), {}, {},
@@ -53,9 +53,10 @@ def local(compiled: Compiled, sizes: list[Number], rates: Rates) -> Local:
     seconds = work_seconds(compiled, sizes, rates)
     forward = [s for s, w in zip(seconds, compiled.works, strict=True) if w.phase == "forward"]
     backward = [s for s, w in zip(seconds, compiled.works, strict=True) if w.phase == "backward"]
+    again = [(s, set(w.ops)) for s, w in zip(seconds, compiled.works, strict=True) if w.phase == "forward"]
     recompute = {
         policy: named(
-            total(s for s, w in zip(seconds, compiled.works, strict=True) if w.phase == "forward" and _again(w, ops)),
+            total(s for s, inside in again if not ops.isdisjoint(inside)),
             f"T_recompute({policy})", "s", note="forward ops that run again in the backward pass",
         )
         for policy, ops in compiled.recomputed.items()
@@ -129,8 +130,11 @@ def moved(compiled: Compiled, sizes: list[Number], links: Links, *, detail: bool
             phase: total(s for _, t, s in expected if t.overlap == overlap and t.phase == phase)
             for phase in ("forward", "backward")
         }
+        same: dict[frozenset[int], Number] = {}  # many policies move the same again
         for policy, again in compiled.moved_again.items():
-            result[f"recompute.{policy}"] = total(s for i, t, s in expected if t.overlap == overlap and i in again)
+            if again not in same:
+                same[again] = total(s for i, t, s in expected if t.overlap == overlap and i in again)
+            result[f"recompute.{policy}"] = same[again]
         return result
 
     return Moved(of("critical"), of("ring"), of("prefetch"), busy, by_axis)

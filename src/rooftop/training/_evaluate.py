@@ -110,7 +110,7 @@ def evaluate(
     Without parts, numbers of the problem's hardware and calibration may be arrays or traced: so is the step then. compiled: the
     structure of the model instead of its own, with numbers that are traced.
     """
-    compiled = compiled or problem.structure(the_plan.choices.layout, fold=not traced)
+    compiled = compiled or problem.structure(the_plan.choices, fold=not traced)
     rates = problem.rates
     mesh: dict[str, Number] = {a: the_plan.mesh.get(a, 1) for a in MESH_AXES}
     axes: dict[str, Number] = dict(compiled.axes)
@@ -197,7 +197,7 @@ def step_kernels(e: Estimate) -> tuple[Kernel, ...]:
     Embedding and head are listed although with several stages no chip has both. What is recomputed is a phase of its own.
     """
     problem, plan = e.problem, e.plan
-    compiled = problem.structure(plan.choices.layout)
+    compiled = problem.structure(plan.choices)
     mesh: dict[str, Number] = {a: plan.mesh.get(a, 1) for a in MESH_AXES}
     axes, inner = environment(mesh, plan.sequences, compiled.kv_heads, compiled.axes)
     kinds = stages_of(compiled.layers, inner["pipeline"], plan.microbatches, plan.choices)
@@ -217,7 +217,7 @@ def step_kernels(e: Estimate) -> tuple[Kernel, ...]:
 
 def attention_imbalance(problem: Problem, plan: Plan) -> float:
     """Work of attention in a microbatch on the chip that has most of it, over the mean, where documents differ in length."""
-    compiled = problem.structure(plan.choices.layout)
+    compiled = problem.structure(plan.choices)
     axes, inner = environment(plan.mesh, plan.sequences, compiled.kv_heads, dict(compiled.axes))
     shares = [1.0]
     for c in compiled.programs:

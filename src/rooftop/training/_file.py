@@ -174,7 +174,7 @@ def plan_from(data: Mapping[str, Any], question: Question, where: str) -> Plan:
     if factors is None or microbatches is None or sequences is None:
         return named_plan(question, mesh, microbatches=microbatches, choices=chosen)
     full = {a: mesh.get(a, 1) for a in MESH_AXES}
-    layers = problem.structure(chosen.layout).layers
+    layers = problem.structure(chosen).layers
     for ok, rule in rules(chosen, layers, full, microbatches):
         if not ok:
             raise InputError(f"{where}: this plan cannot be: {rule}", field="schedule")

@@ -49,7 +49,7 @@ class Ledger:
 
 def ledger(problem: Problem, plan: Plan) -> Ledger:
     """Count a plan's step. Layers of a pipeline count as on an even stage; the ends of the model count whole."""
-    found = problem.structure(plan.choices.layout)
+    found = problem.structure(plan.choices)
     axes, inner = environment(plan.mesh, plan.sequences, found.kv_heads, dict(found.axes))
     stages = plan.mesh.get("pipeline", 1)
     multiplies: list[Multiply] = []

@@ -19,12 +19,12 @@ class Held:
     gradients: Number
     optimizer: Number
     at_use: Number
-    saved: Mapping[str, Number]
-    working: Mapping[str, Number]
+    saved: Number
+    working: Number
 
 
-def held(compiled: Compiled, sizes: list[Number]) -> Held:
-    """Evaluate the memory terms of a program."""
+def held(compiled: Compiled, sizes: list[Number], policy: str) -> Held:
+    """Evaluate the memory terms of a program under a remat policy."""
     stored = total(sizes[i] for i in compiled.weights)
     use = total(sizes[i] for i in compiled.weights_at_use)
     return Held(
@@ -32,11 +32,8 @@ def held(compiled: Compiled, sizes: list[Number]) -> Held:
         gradients=named(total(sizes[i] for i in compiled.gradients), f"gradients({compiled.name})", "B"),
         optimizer=named(total(sizes[i] for i in compiled.optimizer), f"optimizer({compiled.name})", "B"),
         at_use=where(use > stored * 1.0001, use, 0.0),
-        saved={
-            policy: named(total(sizes[i] for i in indices), f"saved({compiled.name}, {policy})", "B")
-            for policy, indices in compiled.saved.items()
-        },
-        working={policy: _peak(moments, sizes) for policy, moments in compiled.working.items()},
+        saved=named(total(sizes[i] for i in compiled.saved[policy]), f"saved({compiled.name}, {policy})", "B"),
+        working=_peak(compiled.working[policy], sizes),
     )
 
 
@@ -64,9 +61,9 @@ def memory_parts(
     Of what lies in host memory, buffers stay on the chip (see `_offload`), and no more than there is.
     """
     policy, away = chosen.remat, chosen.offloads
-    blocks = [(structure.counts[c.name], held(c, values[c.name])) for c in structure.blocks]
-    embed = held(structure.embed, values[structure.embed.name])
-    head = held(structure.head, values[structure.head.name])
+    blocks = [(structure.counts[c.name], held(c, values[c.name], policy)) for c in structure.blocks]
+    embed = held(structure.embed, values[structure.embed.name], policy)
+    head = held(structure.head, values[structure.head.name], policy)
     result: dict[str, list[Number]] = {}
     host: dict[str, list[Number]] = {}
     for part in ("weights", "gradients", "optimizer"):
@@ -90,17 +87,15 @@ def memory_parts(
     result["gathered weights"] = [
         maximum(two, where(s.embed > 0, embed.at_use, 0.0), where(s.head > 0, head.at_use, 0.0)) for s in stages
     ]
-    body = total(n * h.saved[policy] for n, h in blocks)
+    body = total(n * h.saved for n, h in blocks)
     kept = [body * s.share * s.flight for s in stages]
     if "activations" in away:
         host["saved activations"] = kept
-        two = 2 * _most(h.saved[policy] for _, h in blocks)
+        two = 2 * _most(h.saved for _, h in blocks)
         kept = [minimum(k, two) for k in kept]
-    result["saved activations"] = [
-        k + where(s.head > 0, head.saved[policy], 0.0) for k, s in zip(kept, stages, strict=True)
-    ]
-    block_peak = _most(h.working[policy] for _, h in blocks)
-    result["working set"] = [maximum(block_peak, where(s.head > 0, head.working[policy], 0.0)) for s in stages]
+    result["saved activations"] = [k + where(s.head > 0, head.saved, 0.0) for k, s in zip(kept, stages, strict=True)]
+    block_peak = _most(h.working for _, h in blocks)
+    result["working set"] = [maximum(block_peak, where(s.head > 0, head.working, 0.0)) for s in stages]
     return Memory(_fullest(result), {part: named(b, f"host {part}", "B") for part, b in _fullest(host).items()})
 
 

@@ -55,6 +55,11 @@ class Crossings:
         """Of two microbatches beside each other, one in either pass."""
         return self.forward + self.backward
 
+    def seconds(self, bandwidth: Number) -> tuple[Number, Number, Number]:
+        """Of the forward pass, of the backward pass, and of both beside each other, at so many bytes/s one way."""
+        forward, backward, both = (x.seconds(bandwidth) for x in (self.forward, self.backward, self.both))
+        return forward, backward, both
+
 
 def crossings(structure: Structure, values: Mapping[str, list[Number]], chosen: Choices) -> dict[str, Crossings]:
     """By program; empty where nothing of a microbatch lies in host memory.

@@ -67,10 +67,12 @@ class Problem:
     documents: Documents | None = None  # of which sequences are made; each one document unless given
     packing: str = "packed"
 
-    def structure(self, layout: Choices, *, fold: bool = True) -> Structure:
-        """The model under the choices of a layout; see `_structure.structure`."""
+    def structure(self, chosen: Choices, *, fold: bool = True, keep: tuple[str, ...] = ()) -> Structure:
+        """The model under the choices of a plan; see `_structure.structure`. keep: more remat policies of named arrays."""
         inside = self.pieces if self.packing == "packed" else None
-        return structure(self.model, self.seq, layout, self.recipe, inside, fold=fold)
+        return structure(
+            self.model, self.seq, chosen.layout, self.recipe, inside, fold=fold, keep=(*chosen.sets, *keep)
+        )
 
     @property
     def pieces(self) -> Documents | None:

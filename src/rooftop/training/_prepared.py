@@ -19,7 +19,7 @@ class Prepared:
 
     def __init__(self, problem: Problem, plan: Plan) -> None:
         self.problem, self.plan = problem, plan
-        self._compiled = problem.structure(plan.choices.layout)
+        self._compiled = problem.structure(plan.choices)
         mesh: dict[str, Number] = {a: plan.mesh.get(a, 1) for a in MESH_AXES}
         axes, self._inner = environment(mesh, plan.sequences, self._compiled.kv_heads, dict(self._compiled.axes))
         self._placement = Placement(problem.dimensions, tuple(dict(f) for f in plan.factors), PLACEMENT_ORDER)

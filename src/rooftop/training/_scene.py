@@ -6,7 +6,8 @@ those of a placement, or, for a lower bound, the best that groups of so many chi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,9 +19,10 @@ from rooftop.costing import BATCH, MESH_AXES, PLACEMENT_ORDER, Links, Rates, bat
 from rooftop.formula import total
 from rooftop.roofline import Group, Placement, group
 from rooftop.training._choices import Choices
-from rooftop.training._estimate import Local, Moved, local, moved
+from rooftop.training._estimate import Local, Moved, local, moved, pass_seconds
 from rooftop.training._offload import Crossing, Crossings, crossings
 from rooftop.training._plan import Plan, Problem, environment
+from rooftop.training._remat import AUTO, POLICIES
 from rooftop.training._space import Batch, Limits, allows, microbatchings
 from rooftop.training._step import Evaluated, memory_of, states_of, step
 from rooftop.training._structure import Compiled
@@ -35,7 +37,8 @@ class Scene:
 
     def __init__(self, problem: Problem, limits: Limits) -> None:
         self.problem, self.limits, self.choices = problem, limits, limits.choices
-        self.structures = {c: problem.structure(c) for c in limits.layouts}
+        keep = tuple(dict.fromkeys(c.remat for c in self.choices if c.remat not in POLICIES))
+        self.structures = {c: problem.structure(c, keep=keep) for c in limits.layouts}
         self.any = next(iter(self.structures.values()))
         #: one structure for each set of axes that must divide evenly
         self.divisibles = tuple({s.divisible: s for s in self.structures.values()}.values())
@@ -44,6 +47,8 @@ class Scene:
         self.batch = Batch.within(
             problem.batch_tokens / problem.seq, problem.batch_within, problem.max_batch_tokens / problem.seq
         )
+        #: combinations of choices by number, those with sets of arrays to keep as they are found
+        self.numbered = [c for c in self.choices if c.remat != AUTO]
         self.capacity = np.inf if limits.ignore_memory else problem.capacity
         self.host_capacity = np.inf if limits.ignore_memory else problem.host_capacity
 
@@ -60,6 +65,12 @@ class Scene:
     def under(self, layout: Choices) -> list[Choices]:
         """The combinations of one layout."""
         return [c for c in self.choices if c.layout == layout]
+
+    def number(self, chosen: Choices) -> int:
+        """The number of a combination of choices."""
+        if chosen not in self.numbered:
+            self.numbered.append(chosen)
+        return self.numbered.index(chosen)
 
     @staticmethod
     def columns(meshes: IntArray, sequences: Array) -> dict[str, NDArray[Any]]:
@@ -106,12 +117,24 @@ class Rows:
         self.axes, self.inner = scene.environment(meshes[self.of], self.sequences)
         self.stages = self.inner["pipeline"]
         self._columns = scene.columns(meshes[self.of], self.sequences)
+        self.picked: Callable[[Group], Group] = lambda group: group  # what groups can do, of these rows
         self._works: dict[object, Local] = {}
         self._values: dict[Choices, Values] = {}
         self._sizes: dict[object, Any] = {}
 
     def __len__(self) -> int:
         return len(self.of)
+
+    def take(self, some: IntArray) -> Rows:
+        """Some of the rows."""
+        result, pick = copy.copy(self), _Pick(some)
+        for name in ("of", "microbatches", "sequences", "chips", "tokens", "stages"):
+            setattr(result, name, pick(getattr(self, name)))
+        result.axes, result.inner, result._columns = (
+            {n: pick(v) for n, v in table.items()} for table in (self.axes, self.inner, self._columns)
+        )
+        result._works, result._values, result._sizes, result.picked = {}, {}, {}, pick.group
+        return result
 
     def values(self, layout: Choices) -> Values:
         """The sizes of every program that cross the network or take memory."""
@@ -142,6 +165,27 @@ class Rows:
         on_chip, on_host = (np.broadcast_to(total(p.values()), len(self)) for p in (parts.chip, parts.host))
         return on_chip, on_host
 
+    def through(self, chosen: Choices, links: Mapping[tuple[str, ...], Group]) -> Callable[[str], Array]:
+        """Seconds of a microbatch through all blocks under a remat policy, forward and backward; links by row."""
+        compiled, values = self.scene.structures[chosen.layout], self.values(chosen.layout)
+        both: Links = {axes: (g, g) for axes, g in links.items()}
+        transfers = {c.name: moved(c, values[c.name], both, detail=False) for c in compiled.blocks}
+        works = {c.name: self._work(c) for c in compiled.blocks}
+        rate, overlap = self.scene.rates.host_expected, self.scene.problem.calibration.overlap
+
+        def seconds(policy: str) -> Array:
+            crossed = crossings(compiled, values, replace(chosen, remat=policy))
+            each = total(
+                compiled.counts[n] * pass_seconds(
+                    works[n], transfers[n], policy, overlap, beside=chosen.schedule == "dualpipe",
+                    host=crossed[n].seconds(rate) if n in crossed else None,
+                ).seconds
+                for n in works
+            )  # fmt: skip
+            return np.broadcast_to(each, len(self))
+
+        return seconds
+
     def seconds(self, layout: Choices, pairs: Pairs) -> dict[Choices, Array]:
         """Expected seconds per token of the pairs wanted, for all choices that have this layout."""
         scene, calibration = self.scene, self.scene.problem.calibration
@@ -162,8 +206,8 @@ class Rows:
             evaluated = Evaluated(
                 compiled,
                 {c.name: pick.some(moving[c.name], c.moving_late) for c in compiled.programs},
-                {name: work.take(of_rows) for name, work in works.items()},
-                {name: _picked(each, pick) for name, each in transfers.items()},
+                {name: work.take(of_rows, chosen.remat) for name, work in works.items()},
+                {name: _picked(each, pick, chosen.remat) for name, each in transfers.items()},
                 _crossed(crossings(compiled, values, chosen), of_rows),
             )
             late = {axes: pick.group(links[axes][0]) for axes in compiled.late}
@@ -238,10 +282,11 @@ GROUP_FIELDS = (
 )  # fmt: skip
 
 
-def _picked(each: Moved, pick: _Pick) -> Moved:
-    """Transfers of some rows."""
+def _picked(each: Moved, pick: _Pick, policy: str) -> Moved:
+    """Transfers of some rows under one remat policy."""
+    names = ("forward", "backward", f"recompute.{policy}")
     critical, ring, prefetch = (
-        {name: pick(seconds) for name, seconds in table.items()} for table in (each.critical, each.ring, each.prefetch)
+        {name: pick(table[name]) for name in names} for table in (each.critical, each.ring, each.prefetch)
     )
     return Moved(critical, ring, prefetch, {}, {})
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 from rooftop.costing import MESH_AXES, batch_groups, outer_axes
 from rooftop.roofline import Group, count_placements, group, placements
 from rooftop.training import _space as space
+from rooftop.training._auto import best_sets
 from rooftop.training._bounds import best_links, least_seconds, mesh_bound
 from rooftop.training._choices import Choices
 from rooftop.training._keep import Fastest, Found, Front, Keeper, Timed
 from rooftop.training._plan import Problem
+from rooftop.training._remat import AUTO, POLICIES
 from rooftop.training._scene import GROUP_FIELDS, Array, IntArray, Pairs, Rows, Scene
 from rooftop.training._space import Limits
 
@@ -201,6 +203,8 @@ def _bounded(scene: Scene, rows: Rows, meshes: _Meshes, keeper: Keeper, outcome:
         wanted: dict[Choices, IntArray] = {}
         memory: dict[Choices, Array] = {}
         for chosen in scene.under(layout):
+            if chosen.remat == AUTO:
+                continue
             tried = rows.applies(chosen)
             if not tried.any():
                 continue
@@ -219,16 +223,35 @@ def _bounded(scene: Scene, rows: Rows, meshes: _Meshes, keeper: Keeper, outcome:
                     open_ &= ~fitting
             if open_.any():
                 wanted[chosen] = np.nonzero(open_)[0]
+        for chosen in scene.under(layout):
+            if chosen.remat == AUTO:
+                for found, row in best_sets(rows, _open(rows, chosen, fits, at_best, keeper), chosen, at_best).items():
+                    wanted[found], memory[found] = row, rows.memory(found)[0]
         if not wanted:
             continue
         for chosen, lower in rows.seconds(layout, Pairs(every, at_best, wanted)).items():
             row = wanted[chosen]
             outcome.bounded += len(row)
-            choice = np.full(len(row), scene.choices.index(chosen))
+            choice = np.full(len(row), scene.number(chosen))
             result.append(_Plans(row, choice, lower * (1 - 1e-12), memory[chosen][row]))  # the last digits may differ
     if not result:
         return _Plans(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
     return _Plans(*(np.concatenate([getattr(r, name) for r in result]) for name in ("row", "choice", "lower", "bytes")))
+
+
+def _open(
+    rows: Rows, chosen: Choices, fits: Mapping[Choices, NDArray[np.bool_]], links: Mapping[tuple[str, ...], Group], keeper: Keeper
+) -> IntArray:  # fmt: skip
+    """Rows for which a set of arrays to keep may be worth looking for: recomputing nothing does not fit, but would be fast enough."""
+    result = rows.applies(chosen).copy()
+    most = replace(chosen, remat=POLICIES[0])
+    if "activations" in chosen.offloads or not result.any():  # what is kept takes time, too
+        return np.nonzero(result)[0]
+    if keeper.fastest and most in fits:
+        result &= ~fits[most]
+    row = np.nonzero(result)[0]
+    lower = rows.seconds(chosen.layout, Pairs(np.arange(len(rows)), links, {most: row}))[most] * (1 - 1e-12)
+    return row[keeper.admits(lower, 0.0, rows.chips[row])]
 
 
 def _time(
@@ -241,7 +264,7 @@ def _time(
     count = np.bincount(places, minlength=len(rows.meshes))
     done: list[tuple[IntArray, IntArray, Array, Array, IntArray]] = []
     for layout in scene.structures:
-        of_layout = {i: c for i, c in enumerate(scene.choices) if c.layout == layout}
+        of_layout = {i: c for i, c in enumerate(scene.numbered) if c.layout == layout}
         mine = plans.take(np.isin(plans.choice, list(of_layout)))
         if not len(mine.row):
             continue
@@ -271,7 +294,7 @@ def _time(
     keeper.add(
         Timed(
             rows.of[row], seconds, bytes, rows.chips[row],
-            lambda i: rows.plan(int(row[i]), scene.choices[int(choice[i])], factors[at[i]]),
+            lambda i: rows.plan(int(row[i]), scene.numbered[int(choice[i])], factors[at[i]]),
         )
     )  # fmt: skip
 

@@ -131,10 +131,7 @@ def step(
     structure, policy = evaluated.structure, chosen.remat
     kinds = stages_of(structure.layers, stages, microbatches, chosen)
     beside = chosen.schedule == "dualpipe"
-    hosts = {
-        name: tuple(x.seconds(rates.host_expected) for x in (c.forward, c.backward, c.both))
-        for name, c in evaluated.crossings.items()
-    }
+    hosts = {name: c.seconds(rates.host_expected) for name, c in evaluated.crossings.items()}
     passes = {
         name: pass_seconds(
             evaluated.local[name], evaluated.moved[name], policy, overlap, beside=beside, host=hosts.get(name)

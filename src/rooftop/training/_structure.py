@@ -33,7 +33,7 @@ from rooftop.training._layouts import Layouts, layouts
 from rooftop.training._lowered import low_ops, lowered, narrow_arrays
 from rooftop.training._optimizer import matrix_axes, moment_bytes, newton_schulz_flops, optimizer
 from rooftop.training._recipe import Recipe
-from rooftop.training._remat import POLICIES, remat
+from rooftop.training._remat import AUTO, POLICIES, check_names, remat, sets
 from rooftop.transformer import Architecture, Documents, programs
 from rooftop.units import dtype_bytes
 
@@ -116,13 +116,15 @@ def structure(
     documents: Documents | None = None,
     *,
     fold: bool = True,
+    keep: tuple[str, ...] = (),
 ) -> Structure:
     """Resolve and compile a model for training at a sequence length under the choices of a layout (`Choices.layout`).
 
     documents: the pieces of documents that fill the sequences, each one document unless given.
 
     fold: put sizes that do not depend on the plan into coefficients and add up terms that are then alike; without it,
-    every term keeps the names that an explanation shows.
+    every term keeps the names that an explanation shows. keep: remat policies that keep arrays by name, to compile beside
+    those of the table; `auto` for all among which it chooses.
     """
     if documents is not None and layout.causal == "contiguous":
         raise InputError(
@@ -136,8 +138,12 @@ def structure(
     if layout.context_kind == "ulysses":
         every = [by_heads(p) for p in every]
     blocks = every[1:-1]
+    for policy in keep:
+        check_names(blocks, policy)
+    every_set = sets([(b.count, p) for b, p in zip(parts.blocks, blocks, strict=True)]) if AUTO in keep else ()
+    policies = tuple(p for p in dict.fromkeys((*POLICIES, *keep, *every_set)) if p != AUTO)
     resolved = [_resolve(p, rules, recipe.reduction) for p in every]
-    compiled = [_Compiler(r, rules, recipe, layout, whole=p in (every[0], every[-1]), fold=fold).compiled()
+    compiled = [_Compiler(r, rules, recipe, layout, whole=p in (every[0], every[-1]), fold=fold).compiled(policies)
                 for r, p in zip(resolved, every, strict=True)]  # fmt: skip
     axes: dict[str, int] = {}
     for program in every:
@@ -203,7 +209,7 @@ class _Compiler(Collector):
         super().__init__(resolved, rules.rules, fold=fold)
         self.resolved, self.recipe, self.chosen, self.whole = resolved, recipe, layout, whole
 
-    def compiled(self) -> Compiled:
+    def compiled(self, policies: tuple[str, ...]) -> Compiled:
         program = self.program
         works = self._works()
         steps = (*self.resolved.forward, *self.resolved.backward)
@@ -212,7 +218,7 @@ class _Compiler(Collector):
         updates = self.transfers(self.resolved.update, self._overlap)
         matrices = () if self.whole else self._matrices()
         # an embedding or a head is not worth recomputing: its arrays live for one microbatch only
-        plans = {p: remat(program, "none" if self.whole else p) for p in POLICIES}
+        plans = {p: remat(program, "none" if self.whole else p) for p in policies}
         inputs = [a for a in program.arrays if a.role == "input" and not a.dtype.startswith("int")]
         narrow = narrow_arrays(program) if self.recipe.matmul and not self.whole else frozenset[str]()
         saved = {
@@ -347,7 +353,28 @@ class _Compiler(Collector):
         """What is alive at each op of the backward pass, beside what was saved: recomputed arrays that are still to be
         read, gradients on their way, gathered copies.
         """
-        program, kept, private = self.program, set(saved), fused_only(self.program)
+        kept = set(saved)
+        alive: dict[int, float] = {}
+        moments: dict[tuple[tuple[int, float], ...], dict[int, float]] = {}
+        for begins, beside in self._backward:
+            # a forward array is needed until the backward pass has gone past its first reader
+            for name, index, count in begins:
+                if name not in kept:
+                    alive[index] = alive.get(index, 0.0) + count
+            moment = dict(beside)
+            for index, count in alive.items():
+                moment[index] = moment.get(index, 0.0) + count
+            if moment:
+                moments.setdefault(tuple(sorted(moment.items())), moment)
+        largest = sorted(moments.items(), key=lambda m: -len(m[1]))
+        return tuple(m for m, sizes in moments.items() if not any(_covers(o, sizes) for k, o in largest if k != m))
+
+    @functools.cached_property
+    def _backward(self) -> list[tuple[list[tuple[str, int, float]], dict[int, float]]]:
+        """For each op: the arrays that it is the first to read, with their sizes; and the sizes of gradients and gathered copies
+        that are alive when its gradient is made.
+        """
+        program, private = self.program, fused_only(self.program)
         gathered: dict[str, list[Size]] = {}
         for step in self.resolved.backward:
             if isinstance(step, Move) and step.role == "activation" and step.collective.kind == "all_gather":
@@ -355,29 +382,31 @@ class _Compiler(Collector):
                 if self._overlap(step) == "ring":  # beside the block in use the one on its way
                     bytes = bytes * Size(1.0, (), (("context", -1),))
                 gathered.setdefault(step.op, []).append(bytes)
-        first_reader: dict[str, int] = {}
+        first: dict[str, int] = {}
+        last: dict[str, int] = {}
         for position, op in enumerate(program.ops):
-            if not op.linear:
-                for name in op.inputs:
-                    first_reader.setdefault(name, position)
+            for name in op.inputs:
+                last[name] = position
+                if not op.linear:
+                    first.setdefault(name, position)
         maker = {op.output: position for position, op in enumerate(program.ops)}
-        activations = [a for a in program.arrays if a.role == "activation" and a.name not in private]
-        moments = []
+        activations = {a.name: a for a in program.arrays if a.role == "activation" and a.name not in private}
+
+        def sizes(arrays: Iterable[Size]) -> dict[int, float]:
+            return {self.add(size): n for size, n in self.like(arrays).items()}
+
+        block = {name: sizes([self.block(a)]) for name, a in activations.items()}
+        result = []
         for position, op in enumerate(program.ops):
-            alive: list[Size] = []
-            for array in activations:
-                name = array.name
-                # a forward array is needed until the backward pass has gone past its first reader
-                if name not in kept and name in first_reader and first_reader[name] <= position:
-                    alive.append(self.block(array))
+            begins = [(n, i, c) for n, p in first.items() if p == position and n in block for i, c in block[n].items()]
+            beside = sizes(gathered.get(op.name, ()))
+            for name, each in block.items():
                 # a gradient lives from its array's last reader down to its maker
-                readers = [i for i, o in enumerate(program.ops) if name in o.inputs]
-                if maker.get(name, -1) <= position and readers and position <= max(readers):
-                    alive.append(self.block(array))
-            alive += gathered.get(op.name, ())
-            if alive:
-                moments.append(tuple(sorted((self.add(size), n) for size, n in self.like(alive).items())))
-        return tuple(m for m in dict.fromkeys(moments) if not any(_covers(o, m) for o in moments if o != m))
+                if maker.get(name, -1) <= position <= last.get(name, -1):
+                    for index, count in each.items():
+                        beside[index] = beside.get(index, 0.0) + count
+            result.append((begins, beside))
+        return result
 
 
 def _dispatched(transfer: Transfer) -> Transfer:
@@ -399,7 +428,6 @@ def _moved_again(transfers: Iterable[Transfer], recomputed: frozenset[str]) -> f
     )
 
 
-def _covers(larger: tuple[tuple[int, float], ...], smaller: tuple[tuple[int, float], ...]) -> bool:
+def _covers(larger: Mapping[int, float], smaller: Mapping[int, float]) -> bool:
     """Whether one moment holds at least what another one holds, for any sizes."""
-    have = dict(larger)
-    return all(have.get(i, 0.0) >= n for i, n in smaller)
+    return len(larger) >= len(smaller) and all(larger.get(i, 0.0) >= n for i, n in smaller.items())

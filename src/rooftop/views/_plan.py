@@ -19,7 +19,7 @@ from rooftop.training import (
     loss,
     six_nd,
 )
-from rooftop.training._answer import context_text, offload_text, schedule_text
+from rooftop.training._answer import context_text, offload_text, remat_text, schedule_text
 from rooftop.training._keep import Found
 from rooftop.units import format_bytes, format_count, format_seconds, format_usd
 from rooftop.views._terminal import bar, group, heading, lines, table
@@ -179,7 +179,7 @@ def _summary(answer: Answer) -> RenderableType:
         ("batch", f"{e.batch_tokens:,} tokens: {e.plan.groups} groups x {e.plan.microbatches} microbatches x"
          f" {e.plan.sequences} sequences of {e.problem.seq}"),
         *([("documents", documents_text(e))] if e.problem.documents is not None else []),
-        ("schedule", f"ZeRO-{e.plan.choices.zero} over fsdp{', ZeRO-1 over data' if e.plan.choices.outer_zero else ''}, remat {e.plan.choices.remat}"
+        ("schedule", f"ZeRO-{e.plan.choices.zero} over fsdp{', ZeRO-1 over data' if e.plan.choices.outer_zero else ''}, {remat_text(e.plan)}"
          + (f", {offload_text(e.plan)}" if e.plan.choices.offloads else "")
          + (f", {context_text(e.plan)}" if e.plan.mesh["context"] > 1 else "")
          + (f", {schedule_text(e.plan).removeprefix('schedule ')}" if e.plan.mesh["pipeline"] > 1 else "")),
