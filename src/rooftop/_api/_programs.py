@@ -41,7 +41,7 @@ def jax(function: Function, *arguments: Any, on: str | Slice) -> ProgramTime:
     arguments: arrays, jax.ShapeDtypeStruct, or texts such as "bf16[512, 8192]". Raises InputError where it cannot be traced.
     """
     found, name = _loaded(function)
-    return lower.program_time(lower.list_ops(found, *_arguments(arguments), name=name), where_of(on))
+    return lower.function_time(found, *_arguments(arguments), where=where_of(on), name=name)
 
 
 def hlo(program: str | Path, *, on: str | Slice, mesh: Mapping[str, int] | None = None) -> ProgramTime:

@@ -35,7 +35,7 @@ def command(
     FUNCTION is MODULE:FUNCTION or FILE.py:FUNCTION; its module is imported. Nothing is compiled or run on a device.
     """
     from rooftop.hardware import slice_of
-    from rooftop.lower import list_ops, load_function, parse_shapes, program_time
+    from rooftop.lower import function_time, load_function, parse_shapes
     from rooftop.views._program import program_json, program_text, versus_json, versus_text
 
     if devices is not None and not 1 <= devices <= 100_000:
@@ -44,9 +44,7 @@ def command(
     named = [function] if versus is None else [function, versus]
     functions = [load_function(name, devices=devices) for name in named]
     arguments = parse_shapes(shapes)
-    results = [
-        program_time(list_ops(f, *arguments, name=name), there) for f, name in zip(functions, named, strict=True)
-    ]
+    results = [function_time(f, *arguments, where=there, name=name) for f, name in zip(functions, named, strict=True)]
     if versus is None:
         emit(program_json(results[0], depth), lambda: program_text(results[0], depth, top), as_json)
     else:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from rooftop.lower._cost import OpTime, ProgramTime, program_time, scope_of
+from rooftop.lower._cost import OpTime, Overlap, ProgramTime, program_time, scope_of
 from rooftop.lower._hlo import list_hlo, parse_hlo, replica_groups
 from rooftop.lower._jaxpr import list_ops
 from rooftop.lower._listing import Listing, Op, Transfer, moved_bytes
 from rooftop.lower._load import load_function, parse_shapes, read_hlo
+from rooftop.lower._overlap import function_time
 from rooftop.lower._targets import KINDS
 
 if TYPE_CHECKING:
@@ -30,12 +31,14 @@ __all__ = [
     "Listing",
     "Op",
     "OpTime",
+    "Overlap",
     "ProgramTime",
     "Reference",
     "Serving",
     "Transfer",
     "check",
     "compile_step",
+    "function_time",
     "list_hlo",
     "list_ops",
     "load_function",

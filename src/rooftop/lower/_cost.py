@@ -46,12 +46,23 @@ class OpTime:
 
 
 @dataclass(frozen=True, slots=True)
+class Overlap:
+    """Seconds of a program each of whose ops begins as soon as what it reads is there and its resource (the chip, links of a
+    mesh axis in one direction) is free: each op at its roofline, and as calibrated.
+    """
+
+    bound: float
+    expected: float
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramTime(Shown):
     """A program on one device of a slice.
 
     resources: seconds that each resource is busy; hbm counts arguments and results only, once each, which no fusion can
     avoid. bound: the slowest of them: everything fuses and overlaps. op_by_op: each op at its own bound, one after the other.
-    expected: the same as calibrated, with padding and overheads.
+    expected: the same as calibrated, with padding and overheads. overlap: with transfers beside work that does not wait for
+    them, where what waits for what is known.
     """
 
     listing: Listing
@@ -60,6 +71,7 @@ class ProgramTime(Shown):
     resources: Mapping[str, float]
     notes: tuple[str, ...]
     calibration: Calibration
+    overlap: Overlap | None = None
 
     @property
     def bound(self) -> float:

@@ -23,7 +23,7 @@ def program_json(result: ProgramTime, depth: int = 1) -> dict[str, Any]:
         "flops": listing.flops,
         "vector_flops": listing.vector,
         "bytes": {"fused": listing.bytes, "unfused": listing.unfused, "arguments_and_results": listing.inputs + listing.outputs},
-        "seconds": {"bound": result.bound, "op_by_op": result.op_by_op, "expected": result.expected},
+        "seconds": {"bound": result.bound, "op_by_op": result.op_by_op, "expected": result.expected, "overlapped": _overlap_json(result)},
         "bottleneck": result.bottleneck,
         "resources": dict(result.resources),
         "collectives": [
@@ -37,6 +37,23 @@ def program_json(result: ProgramTime, depth: int = 1) -> dict[str, Any]:
         "ops": [op_json(t) for t in result.ops],
         "notes": list(result.notes),
     }  # fmt: skip
+
+
+def _overlap_json(result: ProgramTime) -> dict[str, float] | None:
+    return None if result.overlap is None else {"bound": result.overlap.bound, "expected": result.overlap.expected}
+
+
+def _overlap_row(*results: ProgramTime) -> list[tuple[str, ...]]:
+    """What transfers beside work give, where there are transfers."""
+    shown = [r.overlap for r in results]
+    if not any(r.listing.communicated() for r in results) or None in shown:
+        return []
+    return [
+        (
+            "overlapped",
+            *(f"{format_seconds(o.expected)} expected, {format_seconds(o.bound)} at rooflines" for o in shown if o),
+        )
+    ]
 
 
 def _sums(times: tuple[OpTime, ...]) -> dict[str, float]:
@@ -65,6 +82,7 @@ def program_text(result: ProgramTime, depth: int = 1, top: int = 12) -> Renderab
     rows = [
         ("expected", f"{format_seconds(result.expected)}, ops one after the other as calibrated"),
         ("op by op", f"{format_seconds(result.op_by_op)}, each op at its roofline"),
+        *((name, f"{text}: transfers beside work that does not wait for them") for name, text in _overlap_row(result)),
         ("bound", f"{format_seconds(result.bound)} ({result.bottleneck}): all fused, all overlapped"),
         ("FLOPs", f"{format_flops(listing.flops)} in matmuls, {format_flops(listing.vector)} elementwise"),
         ("bytes", f"{format_bytes(listing.bytes)} with fusion, {format_bytes(listing.unfused)} without,"
@@ -118,8 +136,17 @@ def versus_json(first: ProgramTime, second: ProgramTime, depth: int = 1) -> dict
     return {
         "first": program_json(first, depth),
         "second": program_json(second, depth),
-        "ratio": {"bound": _ratio(first.bound, second.bound), "expected": _ratio(first.expected, second.expected)},
+        "ratio": {
+            "bound": _ratio(first.bound, second.bound),
+            "expected": _ratio(first.expected, second.expected),
+            "overlapped": _ratio(_told(first), _told(second)),
+        },
     }
+
+
+def _told(result: ProgramTime) -> float:
+    """The expected time with transfers beside work, where that is known."""
+    return result.expected if result.overlap is None else result.overlap.expected
 
 
 def _ratio(a: float, b: float) -> float | None:
@@ -129,15 +156,18 @@ def _ratio(a: float, b: float) -> float | None:
 def versus_text(first: ProgramTime, second: ProgramTime, depth: int = 1) -> RenderableType:
     """Two programs side by side."""
     a, b = first.listing, second.listing
-    faster, slower = (first, second) if first.expected <= second.expected else (second, first)
+    beside = _overlap_row(first, second)
+    faster, slower = (first, second) if _told(first) <= _told(second) else (second, first)
     title = (
-        f"{faster.listing.name} is {slower.expected / faster.expected:.2f}x faster on {first.where.name}"
-        if faster.expected
+        f"{faster.listing.name} is {_told(slower) / _told(faster):.2f}x faster on {first.where.name}"
+        + (", transfers beside work" if beside else "")
+        if _told(faster)
         else "no work"
     )
     rows = [
         ("expected", format_seconds(first.expected), format_seconds(second.expected)),
         ("op by op", format_seconds(first.op_by_op), format_seconds(second.op_by_op)),
+        *beside,
         ("bound", f"{format_seconds(first.bound)} ({first.bottleneck})", f"{format_seconds(second.bound)} ({second.bottleneck})"),
         ("FLOPs in matmuls", format_flops(a.flops), format_flops(b.flops)),
         ("FLOPs elementwise", format_flops(a.vector), format_flops(b.vector)),
