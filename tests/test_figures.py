@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import rooftop as rt
+from rooftop import figures
 from rooftop.cli import run
 from rooftop.errors import MissingExtra
 from rooftop.figures import (
@@ -263,3 +264,29 @@ def test_large_slices_are_drawn_in_part() -> None:
         assert figure.scene is not None
         assert len(figure.scene["nodes"]) <= 512
         assert "alike" in figure.caption
+
+
+@pytest.mark.parametrize(("rows", "inner", "columns"), [(6, 4, 4), (1, 3, 2), (5, 1, 4), (2, 7, 3)])
+def test_a_systolic_array_does_each_product_once_and_in_order(rows: int, inner: int, columns: int) -> None:
+    steps = figures.pass_steps(rows, inner, columns)
+    when: dict[tuple[int, int, int], int] = {}
+    for step in range(1, steps + 1):
+        for product in figures.busy(step, rows, inner, columns):
+            assert product not in when
+            when[product] = step
+    assert len(when) == rows * inner * columns
+    assert not [*figures.busy(0, rows, inner, columns), *figures.busy(steps + 1, rows, inner, columns)]
+    for (m, k, n), step in when.items():
+        assert when.get((m, k + 1, n), step + 1) == step + 1  # the sum goes down one cell in a step
+        assert when.get((m, k, n + 1), step + 1) == step + 1  # the input goes right one cell in a step
+
+
+def test_the_matrix_unit_is_drawn_for_tpus() -> None:
+    expression = "bf16[B=300, D=8192] * bf16[D, F=1000] -> bf16[B, F]"
+    (drawn,) = figures.systolic_figures(rt.roofline_of(expression, on="v5e"))
+    assert "128 x 128 cells" in drawn.caption
+    assert "64 x 8 tiles, of whose cells 98% hold weights" in drawn.caption  # 1000 columns of 8 x 128
+    assert "554 steps, 254 of them" in drawn.caption  # 300 + 128 + 128 - 2
+    assert sum(row[1] for row in drawn.rows) == 6 * 4 * 4
+    assert not figures.systolic_figures(rt.roofline_of(expression, on="h100"))
+    assert not figures.systolic_figures(rt.roofline_of("bf16[B=8, D=8] -> bf16[B]", on="v5e"))

@@ -205,7 +205,9 @@ def test_headers_and_bounds(client: Any) -> None:
         "theme.js",
         "app.css",
         "figures.js",
+        "player.js",
         "scene.js",
+        "systolic.js",
         "plotly.min.js",
         "icon.svg",
     ):

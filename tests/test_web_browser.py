@@ -207,6 +207,18 @@ def test_the_animation_advances(page: Any, server: str) -> None:
     assert "done" in page.inner_text(".rt-plot [aria-live]")
 
 
+def test_a_matmul_flows_through_the_matrix_unit(page: Any, server: str) -> None:
+    show(page, server, "roofline")
+    places = "[...document.querySelectorAll('.rt-plot svg g[transform]')].map(g => g.getAttribute('transform')).join()"
+    before = page.evaluate(places)
+    page.click("button:text-is('Step')")
+    until(page, f"({places}) !== {json.dumps(before)}")
+    assert "1 of 16 cells" in page.inner_text(".rt-plot [aria-live]")
+    page.focus(".rt-plot input[type=range]")
+    page.keyboard.press("End")
+    assert "comes Y[5, 3]" in page.inner_text(".rt-plot [aria-live]")
+
+
 def test_downloads_parse(page: Any, server: str, tmp_path: Path) -> None:
     show(page, server, "step")
 

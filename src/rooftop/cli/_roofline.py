@@ -32,7 +32,7 @@ def command(
 ) -> None:
     """The roofline of one op on one chip: FLOPs, bytes, intensity, bound, what binds it, critical sizes."""
     from rooftop.arrays import parse
-    from rooftop.figures import op_chart
+    from rooftop.figures import op_chart, systolic_figures
     from rooftop.hardware import slice_of
     from rooftop.roofline import op_roofline
     from rooftop.views._roofline import roofline_json, roofline_text
@@ -42,5 +42,5 @@ def command(
         roofline_json(result),
         lambda: roofline_text(result),
         as_json,
-        lambda: [op_chart(result)],
+        lambda: [op_chart(result), *systolic_figures(result)],
     )

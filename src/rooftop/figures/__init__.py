@@ -13,6 +13,7 @@ from rooftop.figures._serving import (
     simulation_figures,
 )
 from rooftop.figures._sweep import solved_figures, sweep_figures
+from rooftop.figures._systolic import busy, pass_steps, systolic_figures
 from rooftop.figures._topology import Hop, Side, collective_figures, exchange, matmul_figures, sides_of, topology_chart
 from rooftop.figures._trace import trace_figures
 from rooftop.figures._training import (
@@ -36,6 +37,7 @@ __all__ = [
     "Side",
     "asset",
     "asset_names",
+    "busy",
     "collective_figures",
     "exchange",
     "figure_html",
@@ -48,6 +50,7 @@ __all__ = [
     "network_of_step",
     "notebook_html",
     "op_chart",
+    "pass_steps",
     "plotly_script",
     "roofline_chart",
     "roofline_of_generation",
@@ -61,6 +64,7 @@ __all__ = [
     "simulation_figures",
     "solved_figures",
     "sweep_figures",
+    "systolic_figures",
     "time_bars",
     "timeline_chart",
     "topology_chart",

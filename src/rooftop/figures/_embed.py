@@ -35,7 +35,7 @@ def asset_names() -> frozenset[str]:
 
 def scripts() -> str:
     """Everything that `figure_html` needs on its page."""
-    return f"<style>{asset('figures.css')}</style><script>{plotly_script()}</script><script>{asset('figures.js')}{asset('scene.js')}</script>"
+    return f"<style>{asset('figures.css')}</style><script>{plotly_script()}</script><script>{''.join(asset(name) for name in ('figures.js', 'player.js', 'scene.js', 'systolic.js'))}</script>"
 
 
 def figure_html(figure: Figure) -> str:

@@ -58,6 +58,7 @@ class OpRoofline(Shown):
     bottleneck: str
     critical: Mapping[str, float | None]
     calibration: Calibration
+    shape: tuple[int, int, int] | None  # of a matmul: rows, contraction, columns
 
 
 def arithmetic_dtype(arrays: tuple[Array, ...]) -> str:
@@ -99,10 +100,9 @@ def op_roofline(
     calibration = calibration_for(chip.name, chip.family)
     time_math, time_hbm = math_seconds(flops, rate), memory_seconds(bytes, bandwidth)
     padded_flops = flops
+    shape = tuple(math.prod(known[i] for i in indices) for indices in (rows, contracted, columns))
     if matrix:
-        tiles = ((rows, chip.tile[0]), (contracted, chip.tile[1]), (columns, chip.tile[2]))
-        for indices, tile in tiles:
-            size = math.prod(known[i] for i in indices)
+        for size, tile in zip(shape, chip.tile, strict=True):
             padded_flops = padded_flops * padded(size, tile) / size
     efficiency = calibration.matmul_fraction(compute) if matrix else calibration.vector
     return OpRoofline(
@@ -118,7 +118,7 @@ def op_roofline(
         critical={
             axis: _critical(axis, known, flops, rate, [*arrays, output], bandwidth) for axis in every
         },
-        calibration=calibration,
+        calibration=calibration, shape=(shape[0], shape[1], shape[2]) if matrix else None,
     )  # fmt: skip
 
 

@@ -92,7 +92,7 @@ VIEWS: dict[type, View] = {
     ),
     hardware.Chip: (chip_text, chip_json, _none),
     hardware.Slice: (slice_text, slice_json, _none),
-    roofline.OpRoofline: (roofline_text, roofline_json, lambda r: [drawn.op_chart(r)]),
+    roofline.OpRoofline: (roofline_text, roofline_json, lambda r: [drawn.op_chart(r), *drawn.systolic_figures(r)]),
     roofline.MatmulTime: (matmul_text, matmul_json, drawn.matmul_figures),
     roofline.CollectiveTime: (collective_text, collective_json, drawn.collective_figures),
     profiles.Report: (trace_text, trace_json, lambda r: drawn.trace_figures(r, ())),

@@ -121,7 +121,7 @@ const rooftopFigures = (() => {
     if (figure.scene) {
       plot.removeAttribute("role");
       plot.removeAttribute("aria-label");
-      picture = rooftopScene.play(plot, figure);
+      picture = (figure.scene.systolic ? rooftopSystolic : rooftopScene).play(plot, figure);
       return Promise.resolve(plot);
     }
     return Plotly.newPlot(plot, structuredClone(figure.data), themed(element, figure), config).then(() => plot);

@@ -1,4 +1,4 @@
-// Plays a collective on a drawn network, step by step. Buttons and the arrow keys step; nothing moves unless it is asked to.
+// Plays a collective on a drawn network, step by step.
 "use strict";
 const rooftopScene = (() => {
   const NS = "http://www.w3.org/2000/svg";
@@ -47,9 +47,6 @@ const rooftopScene = (() => {
     });
     picture.append(lines, dots, moving);
 
-    const says = document.createElement("p");
-    says.setAttribute("aria-live", "polite");
-    says.style.margin = ".3rem 0";
     const legend = document.createElement("p");
     legend.style.margin = ".2rem 0";
     for (const [axis, shade] of Object.entries(scene.shades)) {
@@ -60,24 +57,6 @@ const rooftopScene = (() => {
       name.append(mark, axis === "(rest)" ? "not in the mesh" : axis);
       legend.append(name);
     }
-    const controls = document.createElement("div");
-    controls.className = "rt-tools";
-    let step = 0;
-    let frame = 0;
-    let running = false;
-    const total = scene.steps.length;
-    const still = matchMedia("(prefers-reduced-motion: reduce)");
-    const slider = document.createElement("input");
-    Object.assign(slider, { type: "range", min: 0, max: total, value: 0 });
-    slider.setAttribute("aria-label", `Step of the ${scene.kind}`);
-
-    function tell() {
-      holder.dataset.step = String(step);
-      slider.value = step;
-      says.textContent = step === 0 ? `Before the first of ${total} steps: every chip has its own piece.` : `Step ${step} of ${total}: ${scene.steps[step - 1].length} pieces on their way${step === total ? "; done" : ""}.`;
-      go.textContent = running ? "Pause" : "Play";
-    }
-
     function along(path, part) {
       const whole = path.length - 1;
       const place = Math.min(whole - 1e-9, part * whole);
@@ -108,51 +87,11 @@ const rooftopScene = (() => {
       });
     }
 
-    function animate(done) {
-      cancelAnimationFrame(frame);
-      if (still.matches) { show(step, 1); done?.(); return; }
-      const started = performance.now();
-      const tick = (now) => {
-        if (!holder.isConnected) return;
-        const part = Math.max(0, Math.min(1, (now - started) / STEP)); // a frame may have begun before it was asked for
-        show(step, part);
-        if (part < 1) frame = requestAnimationFrame(tick);
-        else done?.();
-      };
-      frame = requestAnimationFrame(tick);
-    }
-
-    function advance(by) {
-      step = Math.max(0, Math.min(total, step + by));
-      tell();
-      if (by > 0) animate();
-      else show(step, 1);
-    }
-
-    function run() {
-      if (!running) return;
-      if (step >= total) step = 0;
-      step += 1;
-      tell();
-      animate(() => {
-        if (running && step < total) setTimeout(run, still.matches ? STEP : 120);
-        else { running = false; tell(); }
-      });
-    }
-
-    const button = (text, action) => {
-      const result = document.createElement("button");
-      result.type = "button";
-      result.textContent = text;
-      result.addEventListener("click", action);
-      return result;
-    };
-    const go = button("Play", () => { running = !running; tell(); run(); });
-    slider.addEventListener("input", () => { running = false; step = Number(slider.value); tell(); show(step, 1); });
-    controls.append(go, button("Step back", () => { running = false; advance(-1); }), button("Step", () => { running = false; advance(1); }), slider);
-    holder.append(legend, picture, says);
-    if (total) holder.append(controls);
-    tell();
+    const total = scene.steps.length;
+    rooftopPlayer({
+      holder, total, legend, picture, label: `Step of the ${scene.kind}`, each: STEP, show,
+      says: (step) => (step === 0 ? `Before the first of ${total} steps: every chip has its own piece.` : `Step ${step} of ${total}: ${scene.steps[step - 1].length} pieces on their way${step === total ? "; done" : ""}.`),
+    });
     return picture;
   }
 
