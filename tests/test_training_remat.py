@@ -161,3 +161,9 @@ def test_names_are_checked_in_files_and_in_python():
     with pytest.raises(InputError, match="remat"):
         Choices(remat="auto").check()
     assert math.isfinite(named_plan(question, {}, choices=Choices(remat="auto")).sequences)
+
+
+def test_a_named_plan_that_no_set_fits_is_shown_with_the_smallest():
+    question = Question(architecture("llama-3-70b"), slice_of("v5e:8x8"), 2**18, 4096)
+    plan = named_plan(question, {"fsdp": 64}, choices=Choices(remat="auto"))
+    assert plan.choices.remat == "full"

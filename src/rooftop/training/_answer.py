@@ -20,7 +20,7 @@ from rooftop.training._laws import TOKENS_PER_PARAMETER, chinchilla_tokens, six_
 from rooftop.training._plan import Plan, Problem, environment
 from rooftop.training._question import Question, price_of, problem_of
 from rooftop.training._refuse import check_fixed, no_plan
-from rooftop.training._remat import names_of
+from rooftop.training._remat import AUTO, names_of
 from rooftop.training._run import Run, chip_hours, cost, energy, run_flops, run_seconds
 from rooftop.training._schedule import rules
 from rooftop.training._search import Limits, Outcome, Scene, search
@@ -138,8 +138,11 @@ def named_plan(
     check_fixed(problem, mesh, choices.check(search=True).check_used(mesh).layout)
     full = {a: int(mesh.get(a, 1)) for a in MESH_AXES}
     chips = math.prod(full.values())
-    limits = Limits({name: (value,) for name, value in asdict(choices).items()}, microbatches=microbatches)
-    for each in (limits, replace(limits, ignore_memory=True)):
+    only = {name: (value,) for name, value in asdict(choices).items()}
+    limits = Limits(only, microbatches=microbatches)
+    # where no set of arrays fits, the plan is shown with the smallest
+    least = {**only, "remat": ("full",)} if choices.remat == AUTO else only
+    for each in (limits, Limits(least, microbatches=microbatches, ignore_memory=True)):
         outcome = search(problem, full, keep=1, limits=each)
         if outcome.found:
             return outcome.found[0].plan
