@@ -27,6 +27,7 @@ COMMANDS = {
     "solve": "What a number of hardware, model or plan must be to meet a goal.",
     "compare": "Ways to do the same side by side, and what each would need to win.",
     "shapes": "Shapes of a model at equal parameters, FLOPs or cache that run faster.",
+    "design": "The chip and network that do a mix of work best under a budget.",
     "scaling": "Compute-optimal tokens for a model, model and tokens for a budget.",
     "validate": "Predictions beside published runs, and their errors.",
     "model": "Parameters, FLOPs, KV cache and activations of a model.",

@@ -4,10 +4,13 @@ from rooftop.codesign._answers import answer, planned, trained
 from rooftop.codesign._attention import with_attention
 from rooftop.codesign._budget import BUDGETS
 from rooftop.codesign._compare import Alternative, Comparison, Overtakes, compare, crossings
+from rooftop.codesign._costs import Cost, Costs, Ports, cost_of, costs, ports_of
 from rooftop.codesign._derivatives import MEASURES, WORKLOAD, elasticities, hardware_numbers
+from rooftop.codesign._design import Budget, Design, Machine, design
 from rooftop.codesign._domain import Domain, assumed
 from rooftop.codesign._engine import ENGINES, Engine
 from rooftop.codesign._inverse import WANTED, Region, Solved, Tried, solve
+from rooftop.codesign._machine import NETWORKS, parse_values
 from rooftop.codesign._models import model_numbers, with_number
 from rooftop.codesign._need import Need, parse_need
 from rooftop.codesign._scenario import ASKS, Scenario, canonical, changed, current, parameters, reader, resolved
@@ -20,6 +23,7 @@ from rooftop.codesign._values import Value, Vary, parse_vary
 from rooftop.codesign._ways import way, ways
 from rooftop.codesign._whatif import FIXED, Move, Sensitivity, Whatif, whatif
 from rooftop.codesign._words import told, vary_of
+from rooftop.codesign._work import Work, works
 
 __all__ = [
     "ASKS",
@@ -27,15 +31,22 @@ __all__ = [
     "ENGINES",
     "FIXED",
     "MEASURES",
+    "NETWORKS",
     "WANTED",
     "WORKLOAD",
     "Alternative",
+    "Budget",
     "Comparison",
+    "Cost",
+    "Costs",
+    "Design",
     "Domain",
     "Engine",
+    "Machine",
     "Move",
     "Need",
     "Overtakes",
+    "Ports",
     "Region",
     "Scenario",
     "Sensitivity",
@@ -48,14 +59,18 @@ __all__ = [
     "Value",
     "Vary",
     "Whatif",
+    "Work",
     "answer",
     "assumed",
     "binding",
     "canonical",
     "changed",
     "compare",
+    "cost_of",
+    "costs",
     "crossings",
     "current",
+    "design",
     "elasticities",
     "friendly",
     "hardware_numbers",
@@ -64,8 +79,10 @@ __all__ = [
     "parse_need",
     "parse_numbers",
     "parse_share",
+    "parse_values",
     "parse_vary",
     "planned",
+    "ports_of",
     "reader",
     "resolved",
     "settled",
@@ -81,5 +98,6 @@ __all__ = [
     "whatif",
     "with_attention",
     "with_number",
+    "works",
     "write_table",
 ]

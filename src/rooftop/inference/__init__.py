@@ -15,13 +15,14 @@ from rooftop.inference._explain import explain_point
 from rooftop.inference._layouts import SERVING_AXES, Layout, layouts
 from rooftop.inference._pools import Pools, disaggregate, evicted_per_step, finished_per_step, pool_ratio
 from rooftop.inference._precision import Precision
-from rooftop.inference._question import Problem, Question, problem_of
+from rooftop.inference._question import BATCHES, Problem, Question, problem_of
 from rooftop.inference._search import Limits, search
 from rooftop.inference._speculate import tokens_per_step
 from rooftop.inference._structure import Structure, structure
 from rooftop.inference._times import Part, Pass
 
 __all__ = [
+    "BATCHES",
     "SERVING_AXES",
     "Answer",
     "Configuration",
