@@ -21,7 +21,7 @@ EXPRESSION = "bf16[B=512, D=8192] * bf16[D, F=28672] -> bf16[B, F]"
 NAMES = {"roofline": "roofline_of", "import": "import_plan"}
 COMMANDS = (
     "plan", "step", "serve", "simulate", "sweep", "scaling", "validate", "model", "chip", "slice", "roofline", "matmul",
-    "compare", "whatif", "solve", "shapes", "trace", "profile", "collective", "check", "export", "import", "jax", "hlo",
+    "compare", "whatif", "solve", "shapes", "design", "trace", "profile", "collective", "check", "export", "import", "jax", "hlo",
 )  # fmt: skip
 
 
@@ -60,6 +60,8 @@ CASES: list[tuple[str, Any, list[str]]] = [
     ("whatif", lambda: rt.whatif("llama-3-8b", on="v5e:4x4", of="step", mesh={"fsdp": 16}, settings=["batch=1M"], fixed=True), ["llama-3-8b", "--on", "v5e:4x4", "--of", "step", "--mesh", "fsdp=16", "--set", "batch=1M", "--fixed"]),
     ("solve", lambda: rt.solve("llama-3-8b", on="h100:1", need="tpot<=10ms", by="batch=1..64", of="serve", want="largest"), ["llama-3-8b", "--on", "h100:1", "--of", "serve", "--need", "tpot<=10ms", "--solve", "batch=1..64", "--largest"]),
     ("shapes", lambda: rt.shapes("llama-3-8b", on="v5e:4x4", vary=["layers=24,32"], settings=["batch=1M"]), ["llama-3-8b", "--on", "v5e:4x4", "--vary", "layers=24,32", "--set", "batch=1M"]),
+    ("design", lambda: rt.design(["serve llama-3-8b weights=fp8"], usd="200k", networks=["torus2"], vary={"flops": [1.0], "stacks": [4.0], "stack_bytes": [24e9], "link": [9e10]}, beside=["v5e"], part=4),
+     ["--work", "serve llama-3-8b weights=fp8", "--usd", "200k", "--networks", "torus2", "--vary", "flops=1", "--vary", "stacks=4", "--vary", "stack_bytes=24GB", "--vary", "link=90GB", "--beside", "v5e", "--part", "4"]),
     ("scaling", lambda: rt.scaling(on="h100:1024", days=30, mfu=0.4), ["--on", "h100:1024", "--days", "30", "--mfu", "0.4"]),
     ("scaling", lambda: rt.scaling("llama-3-8b"), ["llama-3-8b"]),
     ("scaling", lambda: rt.scaling(flops="1e24"), ["--flops", "1e24"]),
@@ -92,7 +94,7 @@ def test_a_function_answers_as_its_command(
     result = ask()
     assert run([command, *words, "--json"]) == 0
     printed, given = json.loads(capsys.readouterr().out), json.loads(json.dumps(result.json()))
-    if command in ("sweep", "shapes"):
+    if command in ("sweep", "shapes", "design"):
         assert given.pop("seconds") > 0 < printed.pop("seconds")  # of the computation
     assert timeless(given) == timeless(printed)
     assert run([command, *words]) == 0

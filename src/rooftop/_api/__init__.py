@@ -2,7 +2,7 @@
 
 from rooftop._api._ops import chip, collective, matmul, model, roofline_of, slice
 from rooftop._api._programs import check, export, hlo, import_plan, jax, profile, trace
-from rooftop._api._questions import compare, explain, scaling, shapes, solve, sweep, validate, versus, whatif
+from rooftop._api._questions import compare, design, explain, scaling, shapes, solve, sweep, validate, versus, whatif
 from rooftop._api._serving import find_rate, serve, serve_apart, simulate
 from rooftop._api._training import PlanOptions, StepOptions, load_plan, plan, save_plan, scale, step
 
@@ -13,6 +13,7 @@ __all__ = [
     "chip",
     "collective",
     "compare",
+    "design",
     "explain",
     "export",
     "find_rate",

@@ -11,7 +11,7 @@ from rooftop._api._words import model_of, number, where_of
 from rooftop.codesign import Engine, Scenario, Swept, Value, Vary
 from rooftop.errors import InputError
 from rooftop.formula import Explanation
-from rooftop.hardware import Slice
+from rooftop.hardware import Slice, chip
 from rooftop.measure import Validation
 from rooftop.training import ComputeOptimal
 from rooftop.transformer import Architecture
@@ -166,6 +166,40 @@ def shapes(
     scenario = codesign.told(Scenario(of, model_of(model), where_of(on)), mesh, settings, workload)
     varied = vary if isinstance(vary, Mapping) else codesign.parse_numbers(scenario.model, tuple(vary))
     return codesign.shapes(scenario, varied=varied, equal=equal, within=within, engine=engine)
+
+
+def design(
+    works: Sequence[str],
+    *,
+    usd: float | str | None = None,
+    watts: float | None = None,
+    mm2: float | None = None,
+    like: str = "h100",
+    networks: Sequence[str] = codesign.NETWORKS,
+    vary: Mapping[str, Sequence[float]] | None = None,
+    costs: str | Path | None = None,
+    beside: Sequence[str] | None = None,
+    most_chips: int = 4096,
+    part: int = 32,
+    top: int = 5,
+    engine: Engine | None = None,
+) -> codesign.Design:
+    """The chip and the network that do a mix of work best within a budget, beside chips of today; see `rooftop design --help`.
+
+    works: "train llama-3-70b batch=4M weight=2", "serve llama-3-70b tpot=30ms". vary: values of flops (multiples of those of
+    `like`), stacks, stack_bytes, link, domain, scaleout (bytes/s). costs: a file with numbers of the cost model.
+    """
+    return codesign.design(
+        codesign.works(works, chip(like)),
+        codesign.Budget(number("usd", usd), watts, mm2, most_chips, part),
+        like=like,
+        values=vary,
+        networks=networks,
+        cost_model=codesign.costs(None if costs is None else Path(costs)),
+        beside=beside,
+        top=top,
+        engine=engine,
+    )
 
 
 def compare(

@@ -27,6 +27,7 @@ from rooftop.codesign._work import Work
 from rooftop.errors import InputError, NoAnswer, RooftopError, nearest
 from rooftop.hardware import Chip, Slice, chip, chips, slice_of, standard_slices
 from rooftop.roofline import calibration_for
+from rooftop.shown import Shown
 
 Array = NDArray[np.float64]
 _MOST = 200_000  # candidates
@@ -85,7 +86,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Design:
+class Design(Shown):
     """best: candidates in order; networks: the best candidate of each network; today: chips of today in order.
 
     candidates: all that were looked at; too_large, too_dear: those whose silicon, or a single one of which, is over the budget;

@@ -23,6 +23,7 @@ from rooftop import figures as drawn
 from rooftop.transformer import Model
 from rooftop.views._codesign import swept_json, swept_text
 from rooftop.views._compare import compared_json, compared_text
+from rooftop.views._design import design_json, design_text
 from rooftop.views._explain import explanation_json, explanation_text
 from rooftop.views._hardware import chip_json, chip_text, slice_json, slice_text
 from rooftop.views._html import body_html
@@ -101,6 +102,7 @@ VIEWS: dict[type, View] = {
     codesign.Comparison: (compared_text, compared_json, _none),
     codesign.Solved: (solved_text, solved_json, drawn.solved_figures),
     codesign.Whatif: (whatif_text, whatif_json, drawn.whatif_figures),
+    codesign.Design: (design_text, design_json, _none),
     codesign.Shapes: (lambda r: shapes_text(r, 12), shapes_json, _none),
     codesign.Swept: (lambda r: swept_text(r, None), swept_json, drawn.sweep_figures),
     lower.ProgramTime: (program_text, program_json, _none),
