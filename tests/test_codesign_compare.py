@@ -93,6 +93,19 @@ def test_rows_are_those_of_the_commands() -> None:
     assert by_name["collective_matmul=true"].expected >= by_name["as given"].expected
 
 
+def test_ways_on_other_hardware() -> None:
+    found = compare(SERVE, ["on=v5e:2x4,weights=int8", "on=v5p:2x2x1,weights=int8"])
+    assert {a.scenario.slice.name for a in found.alternatives} == {"h100:1", "v5e:2x4", "v5p:2x2x1"}
+    last = found.alternatives[-1]
+    kept = settled(last.scenario)
+    (memory,) = [o for o in last.overtakes if o.parameter == "chip.hbm_bandwidth"]
+    assert memory.now == last.scenario.slice.chip.hbm_bandwidth
+    for o in last.overtakes:
+        if o.above_x is not None:
+            faster = speed(changed(last.scenario, {o.parameter: o.now * o.above_x * 1.01}), kept).expected
+            assert faster > found.best.expected
+
+
 def test_a_way_that_does_not_fit_says_so() -> None:
     found = compare(
         Scenario("serve", architecture("llama-3-70b"), slice_of("h100:1")), ["weights=int4", "weights=bf16"]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rooftop.codesign._answers import Row
 from rooftop.codesign._budget import sequence
 from rooftop.codesign._scenario import Scenario, canonical, changed, current, smooth
+from rooftop.codesign._scenario import parameters as parameters_of
 from rooftop.codesign._settled import Settled, check_settled, row_of, settled, speed
 from rooftop.codesign._ways import GIVEN, at_equal, way
 from rooftop.errors import InputError, RooftopError
@@ -29,7 +30,8 @@ _NOT_FOLLOWED = ("chip.hbm_bytes", "chip.usd_per_hour", "chip.power_watts", "chi
 class Overtakes:
     """Where a way is faster than the one that is fastest now: for values of a parameter below one number or above another one.
 
-    None: nowhere in this direction, up to FARTHEST times as much or as little. below_x, above_x: as multiples of what it is.
+    None: nowhere in this direction, up to FARTHEST times as much or as little. below_x, above_x: as multiples of what it is. Ways on
+    the same hardware both have the new value; of ways on different hardware it is a number of this one's alone.
     """
 
     parameter: str
@@ -102,8 +104,8 @@ def compare(
     result = [best]
     for other, kept in ranked[1:]:
         if kept is not None and other.expected < best.expected:
-            crossed = tuple(_overtakes(name, (other, kept), (best, held)) for name in follows)
-            other = replace(other, overtakes=crossed)
+            crossed = (_overtakes(name, (other, kept), (best, held)) for name in follows)
+            other = replace(other, overtakes=tuple(o for o in crossed if o is not None))
         result.append(other)
     return Comparison(scenario, tuple(result), tuple(follows))
 
@@ -159,16 +161,18 @@ def _answered(name: str, scenario: Scenario) -> tuple[Alternative, Settled | Non
     return Alternative(name, scenario, row, float(found.bound), float(found.expected), *sizes), held
 
 
-def _overtakes(name: str, other: tuple[Alternative, Settled], best: tuple[Alternative, Settled]) -> Overtakes:
-    now = float(current(best[0].scenario, name))
+def _overtakes(name: str, other: tuple[Alternative, Settled], best: tuple[Alternative, Settled]) -> Overtakes | None:
+    """None: the hardware of the other way has no such number."""
+    if name not in parameters_of(other[0].scenario):
+        return None
+    now = float(current(other[0].scenario, name))
+    shared = other[0].scenario.slice == best[0].scenario.slice
 
     def ahead(factors: NDArray[np.float64]) -> NDArray[np.float64]:
-        rates = [
-            np.broadcast_to(
-                np.asarray(speed(changed(a.scenario, {name: now * factors}), held).expected, dtype=float), factors.shape
-            )
-            for a, held in (other, best)
-        ]
-        return np.asarray(rates[0] / rates[1] - 1.0 - _AHEAD)
+        moved = speed(changed(other[0].scenario, {name: now * factors}), other[1]).expected
+        stays = best[0].expected
+        if shared:
+            stays = speed(changed(best[0].scenario, {name: now * factors}), best[1]).expected
+        return np.asarray(np.broadcast_to(np.asarray(moved / stays, dtype=float), factors.shape) - 1.0 - _AHEAD)
 
     return Overtakes(name, now, *((None, None) if now == 0 else crossings(ahead)))

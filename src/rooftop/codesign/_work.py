@@ -67,9 +67,9 @@ def _work(text: str, chip: Chip) -> Work:
             scenario = changed_model(scenario, value)
             continue
         full = canonical(scenario, name)
-        if full in _NOT_HERE or not (full in OPTIONS[scenario.ask] or full.startswith("model.")):
+        if full in _NOT_HERE or not (full in OPTIONS[scenario.ask] or full.startswith(("model.", "mesh."))):
             raise InputError(
-                f"--work: {name} is none of the work's numbers; give options of {words[0]}, model.NAME, or weight",
+                f"--work: {name} is none of the work's numbers; give options of {words[0]}, model.NAME, mesh.AXIS, or weight",
                 field="work",
             )
         ask = scenario.ask

@@ -53,7 +53,7 @@ def compared_text(found: Comparison) -> RenderableType:
         table("The fastest expected first", columns, [_times(a, best) for a in answered]),
     ]
     how, models = ["way", "mesh"], len({a.scenario.model for a in answered}) > 1
-    how += [">sequences"] * (unit == "token") + [">parameters", ">cache of a sequence"] * models
+    how += [">sequences", ">USD/M tokens"] * (unit == "token") + [">parameters", ">cache of a sequence"] * models
     parts.append(table("What each does", how, [_what(a, models) for a in answered]))
     rest = [a for a in found.alternatives[1:] if a.overtakes]
     if rest:
@@ -92,7 +92,10 @@ def _times(a: Alternative, best: Alternative) -> list[str]:
 
 
 def _what(a: Alternative, models: bool) -> list[str]:
-    sequences = [str(a.row["batch_sequences"])] if "batch_sequences" in a.row else []
+    sequences: list[str] = []
+    if "batch_sequences" in a.row:
+        price = a.row["usd_per_million_tokens"]
+        sequences = [str(a.row["batch_sequences"]), "-" if price is None else f"{price:.3g}"]
     return [
         a.name, str(a.row["mesh"]), *sequences,
         *([format_count(a.parameters), format_bytes(a.kv_bytes)] if models else []),
