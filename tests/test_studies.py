@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import rooftop as rt
 from rooftop.codesign import Alternative, Budget, Comparison, Scenario, changed, compare, design, works
 from rooftop.codesign._answers import answer
 from rooftop.hardware import Slice, Switch, Torus, chip, slice_of
@@ -129,6 +130,13 @@ def _() -> None:
     assert min(usd(chosen(0.015), name) for name in (V5E, H100)) > 2 * usd(chosen(0.015), V5P)
     batches = [row(chosen(t), V5E).row["batch_sequences"] for t in (0.03, 0.015)]
     assert batches[1] <= batches[0] / 4
+
+
+@says("more than half of its step is what crosses the network between them.")
+def _() -> None:
+    best = rt.serve("llama-3-70b", on="v5e:4x8", weights="int8", tpot=0.015).best
+    exposed = [(p.kind, float(p.seconds - p.overlapped)) for p in best.generate.step.parts]
+    assert sum(s for kind, s in exposed if kind == "network") > 0.5 * sum(s for _, s in exposed)
 
 
 # GQA or MLA?

@@ -25,7 +25,7 @@ from rooftop.codesign._scenario import Scenario
 from rooftop.codesign._settled import Settled, row_of, settled, speed
 from rooftop.codesign._work import Work
 from rooftop.errors import InputError, NoAnswer, RooftopError, nearest
-from rooftop.hardware import Chip, Slice, chip, chips, slice_of, standard_slices
+from rooftop.hardware import Chip, Slice, Torus, chip, chips, slice_of, standard_slices
 from rooftop.roofline import calibration_for
 from rooftop.shown import Shown
 
@@ -64,7 +64,7 @@ class Budget:
 class Machine:
     """A machine and how it does. numbers: of a candidate, by the names of VALUES; empty for chips of today.
 
-    share: part of the budget that it takes. rates: tokens or requests a second of each work. score: work done in the time that the
+    links: bytes a second of its levels, innermost first. share: part of the budget that it takes. rates: tokens or requests a second of each work. score: work done in the time that the
     reference needs for its mix, both for the whole budget: rates are taken in proportion to what of it is spent.
     """
 
@@ -73,6 +73,7 @@ class Machine:
     chips: int
     chip: Chip
     numbers: Mapping[str, float]
+    links: tuple[float, ...]
     cost: Cost
     share: float
     rates: tuple[float, ...]
@@ -371,7 +372,7 @@ def _machine(group: _Group, i: int) -> Machine:
     rates = tuple(rate for rate, _ in done)
     share = float(group.share[i])
     return Machine(
-        group.net.name, group.net.name, group.chips, whole.chip, numbers, _plain(cost), share, rates,
+        group.net.name, group.net.name, group.chips, whole.chip, numbers, _links(whole), _plain(cost), share, rates,
         float(_score(rates, share, group.against)), tuple(row for _, row in done),
     )  # fmt: skip
 
@@ -394,7 +395,7 @@ def _today(task: _Today) -> Machine:
     whole, cost = _largest(name, budget, model)
     if whole is None:
         none = tuple({"error": f"one {name} is over the budget"} for _ in works)
-        return Machine(name, "", 0, chip(name), {}, _plain(cost), 0.0, (0.0,) * len(works), 0.0, none)
+        return Machine(name, "", 0, chip(name), {}, (), _plain(cost), 0.0, (0.0,) * len(works), 0.0, none)
     parts = [s for s in map(slice_of, standard_slices(name)) if s.chips <= min(budget.part, whole.chips)]
     done: list[tuple[float, Row]] = []
     for work in works:
@@ -404,7 +405,7 @@ def _today(task: _Today) -> Machine:
             done.append(_done(work, whole if work.scenario.ask == "plan" else parts[-1], whole.chips))
     rates = tuple(rate for rate, _ in done)
     return Machine(
-        whole.name, _wiring(whole), whole.chips, whole.chip, {}, _plain(cost), float(budget.share(whole.chips, cost)), rates, 0.0,
+        whole.name, _wiring(whole), whole.chips, whole.chip, {}, _links(whole), _plain(cost), float(budget.share(whole.chips, cost)), rates, 0.0,
         tuple(row for _, row in done),
     )  # fmt: skip
 
@@ -428,9 +429,13 @@ def _largest(name: str, budget: Budget, model: Costs) -> tuple[Slice | None, Cos
 
 def _wiring(where: Slice) -> str:
     return " + ".join(
-        f"{'x'.join(map(str, level.dims))} {level.name}" if hasattr(level, "dims") else f"{level.size} {level.name}"
+        f"{'x'.join(map(str, level.dims))} {level.name}" if isinstance(level, Torus) else f"{level.size} {level.name}"
         for level in where.levels
     )
+
+
+def _links(where: Slice) -> tuple[float, ...]:
+    return tuple(float(level.link_bandwidth if isinstance(level, Torus) else level.bandwidth) for level in where.levels)
 
 
 def _none(counted: Mapping[str, int], unable: int) -> str:

@@ -47,10 +47,10 @@ def compared_text(found: Comparison) -> RenderableType:
     models = len({a.scenario.model for a in found.alternatives}) > 1
     unit = "token" if scenario.ask == "serve" else "step"
     answered = [a for a in found.alternatives if a.error is None]
-    columns = ["way", f">{unit}, bound", ">expected", ">tokens/s", ">of best", ">memory", "binds"]
+    columns = ["way", ">bound", ">expected", ">tokens/s", ">of best", ">memory", "binds"]
     parts: list[RenderableType] = [
         heading(f"{scenario.model.name} on {scenario.slice.name}: {len(found.alternatives)} ways of {scenario.ask}"),
-        table("The fastest expected first", columns, [_times(a, best) for a in answered]),
+        table(f"The fastest expected first, by the time of a {unit}", columns, [_times(a, best) for a in answered]),
     ]
     how, models = ["way", "mesh"], len({a.scenario.model for a in answered}) > 1
     how += [">sequences", ">USD/M tokens"] * (unit == "token") + [">parameters", ">cache of a sequence"] * models

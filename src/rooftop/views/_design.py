@@ -6,13 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rooftop.codesign import Design, Machine
-from rooftop.units import (
-    format_bandwidth,
-    format_bytes,
-    format_count,
-    format_flops_rate,
-    format_usd,
-)
+from rooftop.units import format_count, format_usd
 from rooftop.views._terminal import group, heading, lines, table
 
 if TYPE_CHECKING:
@@ -55,6 +49,7 @@ def _machine_json(m: Machine) -> dict[str, Any]:
         "network": m.network,
         "chips": m.chips,
         "numbers": dict(m.numbers),
+        "links_bytes_per_second": list(m.links),
         "chip": {
             "flops": m.chip.flops,
             "hbm_bytes": m.chip.hbm_bytes,
@@ -99,6 +94,7 @@ def design_text(found: Design) -> RenderableType:
         *([f"{budget.mm2:g} mm2 a chip"] if budget.mm2 is not None else []),
     ]
     works = [f"{w.text} ({w.weight:.0%}): column {i + 1}, {w.unit}" for i, w in enumerate(found.works)]
+    told_links = "links: of a torus one, of switches what a chip has into its domain + beyond, each way"
     parts: list[RenderableType] = [
         heading(f"{found.candidates:,} machines like {found.base} within {', '.join(limits)}"),
         lines("Work", works),
@@ -119,17 +115,17 @@ def design_text(found: Design) -> RenderableType:
         told.append(
             f"the best is at an end of the values of {', '.join(found.at_the_end)}; more of them may be better (--vary)"
         )
-    parts.append(lines("Notes", [*told, *assumptions(found)]))
+    parts.append(lines("Notes", [told_links, *told, *assumptions(found)]))
     return group(*parts)
 
 
 def _table(title: str, machines: Sequence[Machine], found: Design) -> RenderableType:
-    columns = ["", ">chips", ">score", ">FLOP/s", ">HBM", ">HBM rate", ">network, each way", ">mm2", ">kUSD", ">kW",
+    columns = ["", ">chips", ">score", ">TFLOP/s", ">HBM, GB", ">TB/s", ">links, GB/s", ">mm2", ">kUSD", ">kW",
                *(f">{i + 1}" for i in range(len(found.works)))]  # fmt: skip
     rows = [
         [
-            m.name, f"{m.chips:,}", f"{m.score:.2f}", format_flops_rate(_peak(m)).removesuffix("FLOP/s").strip(),
-            format_bytes(m.chip.hbm_bytes), format_bandwidth(m.chip.hbm_bandwidth), _network(m), f"{m.cost.mm2:,.0f}",
+            m.name, f"{m.chips:,}", f"{m.score:.2f}", f"{_peak(m) / 1e12:,.0f}", f"{m.chip.hbm_bytes / 1e9:,.0f}",
+            f"{m.chip.hbm_bandwidth / 1e12:.3g}", "+".join(f"{rate / 1e9:.3g}" for rate in m.links), f"{m.cost.mm2:,.0f}",
             f"{m.chips * m.cost.usd / 1e3:,.0f}", f"{m.chips * m.cost.watts / 1e3:,.0f}", *(format_count(r) for r in m.rates),
         ]
         for m in machines
@@ -139,11 +135,3 @@ def _table(title: str, machines: Sequence[Machine], found: Design) -> Renderable
 
 def _peak(m: Machine) -> float:
     return next((m.chip.flops[d] for d in ("bf16", "fp16") if d in m.chip.flops), next(iter(m.chip.flops.values())))
-
-
-def _network(m: Machine) -> str:
-    """A link of a torus, a chip into its domain, and beyond."""
-    if not m.numbers:
-        return m.network
-    each = [m.numbers[name] for name in ("link", "domain", "scaleout") if name in m.numbers]
-    return " + ".join(format_bandwidth(v) for v in each)
