@@ -165,3 +165,22 @@ def test_shares_of_hardware_are_all_of_the_time(scenario: Scenario) -> None:
         assert all(
             e >= 0 if name.endswith("latency") else e <= 0 for name, e in each
         )  # no step is slower on faster hardware
+
+
+WINDOWED = Scenario(
+    "step", architecture("gemma-3-27b"), slice_of("v5p:4x4x4"), {"batch": 2**21, "seq": 8192}, {"fsdp": 64}
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"), [("model.window", 768, 1280), ("model.kv_heads", 8, 32), ("model.head_dim", 64, 192)]
+)
+def test_of_windows_and_heads(name: str, low: int, high: int) -> None:
+    """What is no line: a window is a trapezium of the scores, heads of keys change their groups."""
+    plan = codesign.planned(WINDOWED)
+    found, base = elasticities(WINDOWED, Settled(plan)), _fixed(WINDOWED, plan)
+    value = current(WINDOWED, name)
+    less, more = (_fixed(changed(WINDOWED, {name: v}), plan)["step_seconds.bound"] for v in (low, high))
+    slope = (more - less) / (high - low) * value / base["step_seconds.bound"]
+    assert found[name]["step_seconds.bound"] == pytest.approx(slope, rel=0.05, abs=1e-4)
+    assert slope > 0

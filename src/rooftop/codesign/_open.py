@@ -1,7 +1,8 @@
 """Structures whose numbers are traced, so that what is computed from them has derivatives by numbers of the model.
 
-A structure says how often programs run and how long their axes are. Such a number follows from one of the model in a line, as a
-power, or in a line over it; which is read off structures of models that differ in that number alone.
+A structure says how often programs run and how large their arrays and kernels are for one sequence on one chip. Such a size follows from
+a number of the model as a polynomial of the second degree, perhaps over a power of it (a triangle of its square, heads of their groups);
+which, is read off structures of models that differ in that number alone.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ Structures = Sequence[Any]
 Numbers = dict[tuple[str, ...], float]
 #: By number of a question, its value and the structures at another value.
 Neighbours = Mapping[str, tuple[int, Callable[[int], Structures]]]
-#: Multiples of a number, and steps from it, at which neighbours are looked at: the first that are well formed.
-_PAIRS: Sequence[tuple[Callable[[int], float], Callable[[int], float]]] = (
-    (lambda v: 2 * v, lambda v: 3 * v),
-    (lambda v: v + 1, lambda v: v + 2),
-    (lambda v: v / 2, lambda v: v / 4),
+#: Where neighbours of a number are looked at: multiples of it, steps from it; the first that are well formed.
+_NEAR: Sequence[Callable[[int], tuple[float, float, float]]] = (
+    lambda v: (2 * v, 3 * v, 4 * v),
+    lambda v: (v + 1, v + 2, v + 3),
+    lambda v: (2 * v, v / 2, v / 4),
+    lambda v: (v / 2, v / 3, v / 4),
+    lambda v: (v / 2, v / 4, v / 8),
 )
 
 
@@ -81,20 +84,20 @@ def _slopes(
 ) -> list[Numbers] | None:
     """How fast the numbers of structures move with one of the model where they move at all; None where they jump."""
     shapes = [_shape(s) for s in base]
-    for first, second in _PAIRS:
-        places = first(value), second(value)
+    for near in _NEAR:
+        places = near(value)
         if any(place != int(place) for place in places):
             continue
         try:
-            near = [of(int(place)) for place in places]
+            others = [of(int(place)) for place in places]
         except RooftopError:
             continue
-        if any([_shape(s) for s in some] != shapes for some in near):
+        if any([_shape(s) for s in some] != shapes for some in others):
             continue
         found: list[Numbers] = []
         for i, known in enumerate(numbers):
-            here, there = (_numbers(some[i]) for some in near)
-            slopes = {key: _slope(value, known[key], (places[0], here[key]), (places[1], there[key])) for key in known}
+            there = [_numbers(some[i]) for some in others]
+            slopes = {key: _slope((value, *places), (known[key], *(t[key] for t in there))) for key in known}
             if any(slope is None for slope in slopes.values()):
                 break
             found.append({key: slope for key, slope in slopes.items() if slope})
@@ -103,35 +106,51 @@ def _slopes(
     return None
 
 
-def _slope(value: float, known: float, first: tuple[float, float], second: tuple[float, float]) -> float | None:
-    """Of a line, a power or a line over the number through three points; None where none goes through all."""
-    (x1, y1), (x2, y2) = first, second
-    if y1 == known == y2:
+def _slope(x: Sequence[float], y: Sequence[float]) -> float | None:
+    """At the first of four points, of a polynomial of the second degree over a power that goes through all; None where none does."""
+    if all(v == y[0] for v in y):
         return 0.0
-    line = (y1 - known) / (x1 - value)
-    if math.isclose(known + line * (x2 - value), y2, rel_tol=1e-12):
-        return line
-    if min(known, y1, y2) > 0:
-        power = round(math.log(y1 / known) / math.log(x1 / value))
-        if all(math.isclose(known * (x / value) ** power, y, rel_tol=1e-12) for x, y in (first, second)):
-            return power * known / value
-    line = (y1 * x1 - known * value) / (x1 - value)  # a + b/x, as a triangle is of its square
-    if math.isclose(known * value + line * (x2 - value), y2 * x2, rel_tol=1e-12):
-        return (line - known) / value
+    for power in range(3):
+        z = [v * at**power for v, at in zip(y, x, strict=True)]
+        first, second = (z[1] - z[0]) / (x[1] - x[0]), (z[2] - z[1]) / (x[2] - x[1])
+        bend = (second - first) / (x[2] - x[0])
+        fourth = z[0] + (x[3] - x[0]) * (first + bend * (x[3] - x[1]))
+        if math.isclose(fourth, z[3], rel_tol=1e-11):
+            slope = first + bend * (x[0] - x[1])
+            return (slope * x[0] - power * z[0]) / x[0] ** (power + 1)
     return None
+
+
+def _open_axes(structure: Any, c: Any) -> list[tuple[tuple[tuple[str, int], ...], float]]:
+    """Of each size of a program: the axes that no model settles, with their powers, and the product of all else."""
+    known = {**getattr(structure, "axes", {}), **c.own}
+    return [
+        (
+            tuple((axis, power) for axis, power in size.axes if axis not in known),
+            float(size.coefficient)
+            * math.prod(float(known[axis]) ** power for axis, power in size.axes if axis in known),
+        )
+        for size in c.sizes
+    ]
 
 
 def _shape(structure: Any) -> tuple[Any, ...]:
     """What must be the same of two structures for their numbers to be those of one formula."""
-    return tuple((c.name, c.works, c.transfers, tuple((s.axes, s.mesh) for s in c.sizes)) for c in structure.programs)
+    return tuple(
+        (
+            c.name,
+            tuple((w.name, w.bytes, w.flops, w.vector, w.matmul) for w in c.works),
+            tuple((t.title, t.bytes) for t in c.transfers),
+            tuple((axes, size.mesh) for (axes, _), size in zip(_open_axes(structure, c), c.sizes, strict=True)),
+        )
+        for c in structure.programs
+    )
 
 
 def _numbers(structure: Any) -> Numbers:
     found: Numbers = {("count", name): float(count) for name, count in structure.counts.items()}
-    axes = getattr(structure, "axes", {})
     for c in structure.programs:
-        found |= {("axis", c.name, axis): float(size) for axis, size in {**axes, **c.own}.items()}
-        found |= {("size", c.name, str(i)): float(size.coefficient) for i, size in enumerate(c.sizes)}
+        found |= {("size", c.name, str(i)): factor for i, (_, factor) in enumerate(_open_axes(structure, c))}
     for key in ("layers", "experts", "active", "tokens"):
         if hasattr(structure, key):
             found[("whole", key)] = float(getattr(structure, key))
@@ -139,15 +158,12 @@ def _numbers(structure: Any) -> Numbers:
 
 
 def _with_numbers(structure: Any, leaves: dict[tuple[str, ...], Traced]) -> Any:
-    axes = getattr(structure, "axes", {})
-
     def program(c: Any) -> Any:
-        own = {axis: leaves.get(("axis", c.name, axis), size) for axis, size in {**axes, **c.own}.items()}
         sizes = tuple(
-            replace(size, coefficient=leaves.get(("size", c.name, str(i)), size.coefficient))
-            for i, size in enumerate(c.sizes)
+            replace(size, coefficient=leaves.get(("size", c.name, str(i)), factor), axes=axes)
+            for i, (size, (axes, factor)) in enumerate(zip(c.sizes, _open_axes(structure, c), strict=True))
         )
-        return replace(c, own=own, sizes=sizes)
+        return replace(c, sizes=sizes)
 
     counts = {name: leaves.get(("count", name), count) for name, count in structure.counts.items()}
     changes: dict[str, Any] = {"counts": counts}
