@@ -155,11 +155,11 @@ def test_every_chip_has_one_place_and_groups_of_a_mesh_axis_lie_close_together()
     question = Question(architecture("llama-3-8b"), slice_of("v5e:4x8"), batch=1e6, seq=4096)
     problem, plan = problem_of(question), named_plan(question, {"fsdp": 8, "tensor": 4})
     order = chip_order(plan.mesh, plan.factors, 8)
-    assert order.shape == (1, 1, 8, 4, 1, 1, 1, 2)
+    assert order.shape == (1, 1, 8, 4, 1, 1, 1, 1, 1, 2)
     numbers = devices_at(order.reshape(-1, 2), problem.slice, range(32))
     assert sorted(numbers) == list(range(32))
     assert mesh_at(numbers, order).shape["fsdp"] == 8
-    for group in order[0, 0, :, :, 0, 0, 0]:  # four chips of a tensor group fill a box of four
+    for group in order[0, 0, :, :, 0, 0, 0, 0, 0]:  # four chips of a tensor group fill a box of four
         assert np.prod(group.max(axis=0) - group.min(axis=0) + 1) == 4
     with pytest.raises(InputError, match="JAX has 8 devices"):
         devices_at(order.reshape(-1, 2), problem.slice, jax.devices()[:8])

@@ -6,13 +6,13 @@ import pytest
 
 from rooftop._api import PlanOptions, StepOptions
 from rooftop.errors import InputError
-from rooftop.training import Choices, choices, values_of
+from rooftop.training import Choices, offered, values_of
 from rooftop.training._choices import combinations
 
 
 def test_defaults_are_values_and_the_interface_offers_every_choice():
     assert Choices().check() == Choices()
-    names = {f.name for f in choices()}
+    names = {f.name for f in offered()}
     assert names <= set(PlanOptions.__annotations__)
     assert names <= set(StepOptions.__annotations__)
 

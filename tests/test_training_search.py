@@ -88,8 +88,12 @@ def every_plan(of, limits, fixed):
             mesh = {a: math.prod(row[i] for row in placed) for i, a in enumerate(MESH_AXES)}
             if any(mesh[a] != w for a, w in fixed.items()) or mesh["expert"] > 1:
                 continue
+            if mesh["tensor_transpose"] > 1 and "tensor_transpose" not in limits.opened:
+                continue
             kv = math.gcd(mesh["tensor"], compiled.kv_heads)
+            again = math.gcd(mesh["tensor_transpose"], compiled.kv_heads // kv)
             inner = {**mesh, "tensor_kv": kv, "tensor_q": mesh["tensor"] // kv}
+            inner |= {"transpose_kv": again, "transpose_q": mesh["tensor_transpose"] // again}
             fitting = [
                 layout
                 for layout, s in under.items()
@@ -101,6 +105,8 @@ def every_plan(of, limits, fixed):
                     continue
                 for choices in limits.choices:
                     if choices.layout not in fitting or not about(choices, limits, "data", ("outer_zero",), mesh):
+                        continue
+                    if choices.grid != (mesh["tensor_transpose"] > 1):
                         continue
                     if not about(choices, limits, "context", ("context_kind", "causal"), mesh):
                         continue
@@ -136,6 +142,7 @@ CASES = {
     "sharding of states": (TINY.replace("d_model=64", "d_model=12"), "h100:8", 8, 64, None, Limits({"zero": (0, 1, 3), "outer_zero": (0, 1), "remat": ("none", "dots")}), {"pipeline": 1, "context": 1}),
     "host memory": (SMALL, "h100:8", 16, 512, 0.5e9, Limits({"zero": (1, 3), "remat": ("none", "full"), "offload": ("none", "optimizer", "activations", "optimizer,params,activations")}), {"context": 1, "data": 1}),
     "kinds of context": (SMALL, "h100:8", 8, 512, None, Limits({"zero": (3,), "remat": ("none", "full"), "context_kind": ("ring", "gather", "ulysses"), "causal": ("balanced", "contiguous")}), {"pipeline": 1, "data": 1}),
+    "weights in two dimensions": (SMALL, "h100:8", 8, 512, None, Limits({"zero": (1, 3), "remat": ("none",)}, opened=("tensor_transpose",)), {"pipeline": 1, "context": 1, "data": 1}),
     "one chip": (TINY, "v5e", 8, 64, None, FULL, {}),
 }  # fmt: skip
 

@@ -48,6 +48,9 @@ MESHES = (
     {"tensor_kv": 2, "data": 2, "expert": 2},
     {"tensor_q": 2, "fsdp": 2},
     {"context": 4, "fsdp": 2},
+    {"tensor_kv": 2, "transpose_q": 2},
+    {"transpose_kv": 2, "tensor_q": 2, "data": 2},
+    {"transpose_kv": 2, "fsdp": 2, "context": 2},
 )
 
 
@@ -59,7 +62,7 @@ def small(layer: Layer, norm_weights: int = 1) -> Program:
 def carried_out(program: Program, mesh: dict[str, int], seed: int = 0) -> tuple[np.ndarray, ...]:
     """The output, and the gradients of the input and of all weights, on a mesh."""
     sizes = {"B": 16, **{n: s for n, s in program.axes.items() if isinstance(s, int)}}
-    rules = layouts(Choices())
+    rules = layouts(Choices(grid=any(axis.startswith("transpose") for axis in mesh)))
     full = Mesh.of(dict.fromkeys(INNER_AXES, 1) | mesh)
     result = resolve_program(program, rules.rules, sizes, full, gradient_unreduced=rules.gradient_unreduced)
     random = np.random.default_rng(seed)
@@ -81,7 +84,7 @@ def carried_out(program: Program, mesh: dict[str, int], seed: int = 0) -> tuple[
 def test_sharded_layers_compute_the_same(kind, mesh):
     # integers wrap around alike everywhere, so that equality is exact
     program = small(KINDS[kind], norm_weights=2 if kind == "grouped" else 1)
-    if mesh.get("tensor_q", 1) > program.axes.get("G", 2):
+    if max(mesh.get("tensor_q", 1), mesh.get("transpose_q", 1)) > program.axes.get("G", 2):
         pytest.skip("one query head for each key head")
     for one, many in zip(carried_out(program, {}), carried_out(program, mesh), strict=True):
         np.testing.assert_array_equal(one, many)

@@ -10,7 +10,7 @@ from rooftop import training
 from rooftop._api._words import model_of, number, numbers, where_of
 from rooftop.errors import InputError
 from rooftop.hardware import Slice, slice_of
-from rooftop.training import Answer, Choices, Curve, Failures, Limits, Question, Wish, choices
+from rooftop.training import Answer, Choices, Curve, Failures, Limits, Question, Wish, offered
 from rooftop.transformer import Architecture, architecture, documents_of, with_capacity
 
 
@@ -68,7 +68,7 @@ class StepOptions(Options, total=False):
 
 def _split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """(choices, the rest) of the options."""
-    names = {f.name for f in choices()}
+    names = {f.name for f in offered()}
     return {n: v for n, v in options.items() if n in names}, {n: v for n, v in options.items() if n not in names}
 
 

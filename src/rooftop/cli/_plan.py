@@ -30,6 +30,13 @@ Examples:
 @click.argument("model")
 @training_options
 @click.option("--fix", type=SIZES, help="Fix some mesh axes: tensor=8,pipeline=1.")
+@click.option(
+    "--try-axis",
+    "opened",
+    multiple=True,
+    type=click.Choice(["tensor_transpose"]),
+    help="Also try ways of an axis that is left at one way otherwise: tensor_transpose, the second side of a grid with tensor.",
+)
 @choice_options(several=True)
 @click.option("--microbatches", type=INTEGER, help="Fix the number of microbatches.")
 @click.option("--chips", type=INTEGER, help="How many chips, where --on names a chip alone.")
@@ -56,6 +63,7 @@ def command(
     explain: str | None,
     depth: int,
     fix: dict[str, int] | None,
+    opened: tuple[str, ...],
     microbatches: int | None,
     chips: int | None,
     days: float | None,
@@ -79,7 +87,7 @@ def command(
     from rooftop.views._plan import curve_json, curve_text
     from rooftop.views._progress import progress_bar
 
-    limits = training.Limits(chosen(options), microbatches=microbatches)
+    limits = training.Limits(chosen(options), microbatches=microbatches, opened=opened)
     where = where if chips is None else f"{where}:{chips}"
     question = question_of(model, where, **options)
     if scale is not None:

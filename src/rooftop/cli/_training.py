@@ -140,10 +140,10 @@ def training_options(function: F, *, saved: bool = False) -> F:
 
 def choice_options(*, several: bool) -> Callable[[F], F]:
     """The choices of a plan as options: one value each, or the values to try."""
-    from rooftop.training import choices
+    from rooftop.training import offered
 
     def add(function: F) -> F:
-        for f in reversed(choices()):
+        for f in reversed(offered()):
             values = [str(v) for v in (*f.metadata["values"], *f.metadata["asked"])]
             function = click.option(
                 f"--{f.name.replace('_', '-')}",
@@ -178,10 +178,10 @@ def _tried(f: Any) -> str:
 
 def chosen(options: dict[str, Any]) -> dict[str, Any]:
     """Take the choices that were given out of the options: a value, or the values to try, by name."""
-    from rooftop.training import choices
+    from rooftop.training import offered
 
     result = {}
-    for f in choices():
+    for f in offered():
         given = options.pop(f.name)
         of_text = {str(v): v for v in f.metadata["values"]}
         if isinstance(given, tuple) and given:

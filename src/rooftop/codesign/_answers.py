@@ -10,7 +10,7 @@ import numpy as np
 from rooftop import inference, simulation, training
 from rooftop.codesign._scenario import Scenario
 from rooftop.errors import InputError, RooftopError
-from rooftop.training import Choices, Limits, Plan, Question, choices, named_plan, problem_of
+from rooftop.training import Choices, Limits, Plan, Question, named_plan, offered, problem_of
 from rooftop.transformer import architecture
 
 Row = dict[str, Any]
@@ -31,14 +31,14 @@ def answer_or_why(scenario: Scenario) -> Row:
 
 def training_question(scenario: Scenario) -> Question:
     """The question of `plan` and `step`."""
-    own = {"microbatches", *(f.name for f in choices())}
+    own = {"microbatches", *(f.name for f in offered())}
     options = {n: v for n, v in scenario.options.items() if n not in own and v is not None}
     return Question(scenario.model, scenario.slice, calibration=scenario.calibration, **options)
 
 
 def searched(scenario: Scenario, keep: int = 1) -> training.Answer:
     """The best plan."""
-    allowed = {f.name: (scenario.options[f.name],) for f in choices() if scenario.options.get(f.name) is not None}
+    allowed = {f.name: (scenario.options[f.name],) for f in offered() if scenario.options.get(f.name) is not None}
     limits = Limits(allowed, microbatches=scenario.options.get("microbatches"))
     return training.plan(training_question(scenario), fixed=scenario.mesh, limits=limits, keep=keep)
 
@@ -47,7 +47,7 @@ def planned(scenario: Scenario) -> Plan:
     """The plan of a scenario: the one that `step` names, or the best."""
     if scenario.ask == "plan":
         return searched(scenario).best.plan
-    taken = {f.name: scenario.options[f.name] for f in choices() if scenario.options.get(f.name) is not None}
+    taken = {f.name: scenario.options[f.name] for f in offered() if scenario.options.get(f.name) is not None}
     if not scenario.mesh:
         raise InputError("step needs a mesh; give one, such as --mesh fsdp=8,tensor=4", field="mesh")
     question = training_question(scenario)
@@ -86,7 +86,7 @@ def trained(scenario: Scenario, plan: Plan) -> Row:
         "chips": chips,
         "mesh": shown_mesh(plan.mesh),
         "microbatches": plan.microbatches,
-        **{f"plan.{f.name}": getattr(plan.choices, f.name) for f in choices()},
+        **{f"plan.{f.name}": getattr(plan.choices, f.name) for f in offered()},
     }  # fmt: skip
     return row
 

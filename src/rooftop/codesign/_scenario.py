@@ -13,7 +13,7 @@ from rooftop.errors import InputError, nearest
 from rooftop.hardware import Level, Price, Slice, Switch, Torus, slice_of
 from rooftop.inference import SERVING_AXES
 from rooftop.roofline import Calibration, calibration_for
-from rooftop.training import choices, is_value
+from rooftop.training import is_value, offered
 from rooftop.transformer import Architecture, architecture
 from rooftop.units import parse_bytes, parse_count, parse_integer, parse_seconds, parse_usd
 
@@ -72,7 +72,7 @@ def _flag(text: str, field: str | None = None) -> bool:
 
 
 def _choice(name: str) -> Callable[[str, str | None], Any]:
-    (choice,) = (f for f in choices() if f.name == name)
+    (choice,) = (f for f in offered() if f.name == name)
     values = {str(v): v for v in (*choice.metadata["values"], *choice.metadata["asked"])}
 
     def read(text: str, field: str | None = None) -> Any:
@@ -89,7 +89,7 @@ _TRAINING: dict[str, Callable[..., Any]] = {
     "batch": parse_count, "seq": parse_integer, "batch_within": _share, "max_batch": parse_count, "precision": _word,
     "optimizer_dtype": _word, "price": parse_usd, "headroom": _share, "collective_matmul": _flag,
     "lengths": _word, "packing": _word,
-    "microbatches": parse_integer, **{f.name: _choice(f.name) for f in choices()},
+    "microbatches": parse_integer, **{f.name: _choice(f.name) for f in offered()},
 }  # fmt: skip
 _PRECISION: dict[str, Callable[..., Any]] = {"weights": _word, "activations": _word, "kv": _word}
 #: What can be set beside model, hardware and mesh, by question, and how it is read.

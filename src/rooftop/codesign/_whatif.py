@@ -16,7 +16,7 @@ from rooftop.codesign._sweep import Task, work
 from rooftop.codesign._values import Value
 from rooftop.errors import InputError, RooftopError, nearest
 from rooftop.shown import Shown
-from rooftop.training import choices
+from rooftop.training import offered
 
 #: The share of a time that no number of hardware names: kernels, steps and messages that cost time by themselves.
 FIXED = "fixed overheads"
@@ -137,7 +137,7 @@ def kept_of(scenario: Scenario, held: Settled) -> Scenario:
         return replace(scenario, mesh=mesh, options={**scenario.options, "batch": held.point.batch})
     assert held.plan is not None
     plan = held.plan
-    own = {"microbatches": plan.microbatches, **{f.name: getattr(plan.choices, f.name) for f in choices()}}
+    own = {"microbatches": plan.microbatches, **{f.name: getattr(plan.choices, f.name) for f in offered()}}
     mesh = {axis: n for axis, n in plan.mesh.items() if n > 1} or {"data": 1}
     return replace(scenario, ask="step", mesh=mesh, options={**scenario.options, **own})
 

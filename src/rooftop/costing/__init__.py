@@ -1,11 +1,13 @@
 """Resolved programs priced on chips and links: mesh axes, terms, seconds. Training and serving stand on it."""
 
 from rooftop.costing._axes import (
+    ASKED_AXES,
     BATCH,
     INNER_AXES,
     MESH_AXES,
     PLACEMENT_ORDER,
     TENSOR,
+    TRANSPOSE,
     Links,
     axis_bandwidth,
     batch_groups,
@@ -31,11 +33,13 @@ from rooftop.costing._time import (
 )
 
 __all__ = [
+    "ASKED_AXES",
     "BATCH",
     "INNER_AXES",
     "MESH_AXES",
     "PLACEMENT_ORDER",
     "TENSOR",
+    "TRANSPOSE",
     "Collector",
     "Direction",
     "Kernel",

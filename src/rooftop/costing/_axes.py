@@ -1,7 +1,7 @@
 """Mesh axes: as users name them, as the sharding algebra sees them, and what a group of chips along them can do.
 
 `tensor` is two mesh axes inside: `tensor_kv` splits KV heads, `tensor_q` the query heads that share one KV head, so that
-more tensor ways than KV heads means what it does in practice: KV heads are repeated.
+more tensor ways than KV heads means what it does in practice: KV heads are repeated. So is `tensor_transpose`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,19 @@ from rooftop.hardware import Slice, Torus
 from rooftop.roofline import Calibration, Group, Placement, group
 
 #: The mesh axes as users name them.
-MESH_AXES = ("data", "fsdp", "tensor", "context", "expert", "pipeline")
+MESH_AXES = ("data", "fsdp", "tensor", "tensor_transpose", "context", "expert", "pipeline")
 #: The same as the sharding algebra sees them.
-INNER_AXES = ("data", "fsdp", "tensor_kv", "tensor_q", "context", "expert", "pipeline")
+INNER_AXES = ("data", "fsdp", "tensor_kv", "tensor_q", "transpose_kv", "transpose_q", "context", "expert", "pipeline")
 #: Mesh axes that share a network dimension, innermost first: those that communicate most often get the closest chips.
-PLACEMENT_ORDER = ("tensor", "context", "expert", "fsdp", "data", "pipeline")
+PLACEMENT_ORDER = ("tensor", "tensor_transpose", "context", "expert", "fsdp", "data", "pipeline")
+
+#: Mesh axes that a search leaves at one way unless it is told to try them.
+ASKED_AXES = ("tensor_transpose",)
 
 TENSOR = ("tensor_kv", "tensor_q")
+TRANSPOSE = ("transpose_kv", "transpose_q")
+_PARTS = {"tensor": TENSOR, "tensor_transpose": TRANSPOSE}
+_OUTER = {part: outer for outer, parts in _PARTS.items() for part in parts}
 #: Mesh axes whose groups of chips see different sequences.
 BATCH = ("data", "fsdp", "expert")
 
@@ -32,7 +38,7 @@ Links = Mapping[tuple[str, ...], tuple[Group, Group]]
 
 def outer_axes(axes: Sequence[str]) -> tuple[str, ...]:
     """Inner mesh axes as users name them, each once: ('tensor_kv', 'tensor_q') is ('tensor',)."""
-    return tuple(dict.fromkeys("tensor" if axis in TENSOR else axis for axis in axes))
+    return tuple(dict.fromkeys(_OUTER.get(axis, axis) for axis in axes))
 
 
 def outer_name(axes: Sequence[str]) -> str:
@@ -49,23 +55,32 @@ def batch_groups(mesh: Mapping[str, Number]) -> Number:
 
 
 def inner_mesh(mesh: Mapping[str, Number], kv_heads: int) -> dict[str, Number]:
-    """The mesh as the sharding algebra sees it: tensor ways split into those over KV heads and those within a group."""
-    tensor = mesh.get("tensor", 1)
-    if isinstance(tensor, int):
-        kv: Number = gcd(tensor, kv_heads)
-    else:
-        kv = common_divisor(tensor, kv_heads)
-    result = {axis: mesh.get(axis, 1) for axis in MESH_AXES if axis != "tensor"}
-    return {**result, "tensor_kv": kv, "tensor_q": tensor / kv}
+    """The mesh as the sharding algebra sees it: tensor ways split into those over KV heads and those within a group; then those
+    of tensor_transpose, over what is left of the KV heads.
+    """
+    result = {axis: mesh.get(axis, 1) for axis in MESH_AXES if axis not in _PARTS}
+    left: Number = kv_heads
+    for axis, (of_heads, within) in _PARTS.items():
+        ways = mesh.get(axis, 1)
+        kv = common_divisor(ways, left)
+        result |= {of_heads: kv, within: ways / kv}
+        left = _divided(left, kv)
+    return result
 
 
-def common_divisor(tensor: Number, kv_heads: int) -> Number:
-    """gcd in whatever arithmetic `tensor` has."""
-    if hasattr(tensor, "value"):
-        return type(tensor)(float(gcd(int(tensor.value), kv_heads)), name="gcd(tensor, K)")
+def _divided(heads: Number, ways: Number) -> Number:
+    return heads // ways if isinstance(ways, int) or hasattr(ways, "dtype") else heads // int(ways.value)
+
+
+def common_divisor(ways: Number, heads: Number) -> Number:
+    """gcd in whatever arithmetic `ways` has; heads: numbers."""
+    if hasattr(ways, "value"):
+        return type(ways)(float(gcd(int(ways.value), heads)), name=f"gcd({ways.name or 'ways'}, {heads})")
+    if isinstance(ways, int) and isinstance(heads, int):
+        return gcd(ways, heads)
     import numpy as np
 
-    return np.gcd(np.asarray(tensor, dtype=np.int64), kv_heads)
+    return np.gcd(np.asarray(ways, dtype=np.int64), heads)
 
 
 def links_of(
@@ -86,11 +101,12 @@ def links_of(
 
 def narrowed(whole: Group, axes: Sequence[str], inner: Mapping[str, Number]) -> Group:
     """What inner axes can do, from what their outer ones can: half of `tensor` is a part of its group."""
-    some = [axis for axis in axes if axis in TENSOR]
-    if len(some) != 1:
-        return whole
-    (other,) = (axis for axis in TENSOR if axis not in some)
-    return part_of(whole, inner[other])
+    for parts in _PARTS.values():
+        some = [axis for axis in axes if axis in parts]
+        if len(some) == 1:
+            (other,) = (axis for axis in parts if axis not in some)
+            whole = part_of(whole, inner[other])
+    return whole
 
 
 def part_of(whole: Group, others: Number) -> Group:

@@ -13,7 +13,7 @@ COLOURS = {
 }  # fmt: skip
 #: Mesh axes, and what is anything else in turn.
 AXES = {
-    "data": "#2a9163", "fsdp": "#d9662b", "tensor": "#3b78c2", "context": "#8a63c9", "expert": "#cf4f86", "pipeline": "#1f8fa0",
+    "data": "#2a9163", "fsdp": "#d9662b", "tensor": "#3b78c2", "tensor_transpose": "#a67c00", "context": "#8a63c9", "expert": "#cf4f86", "pipeline": "#1f8fa0",
 }  # fmt: skip
 SERIES = ("#3b78c2", "#d9662b", "#2a9163", "#8a63c9", "#cf4f86", "#1f8fa0", "#a67c00", "#83888f")
 

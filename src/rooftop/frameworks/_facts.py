@@ -65,7 +65,9 @@ class Facts:
         for field in choices():
             value = getattr(self.choices, field.name)
             if field.name not in expressed and value != field.default:
-                self.unsaid.append(f"{field.name}={value} has no key")
+                axis = field.metadata["axis"]
+                said = f"{axis}={self.ways[axis]}" if field.metadata["follows"] else f"{field.name}={value}"
+                self.unsaid.append(f"{said} has no key")
 
     def only_numbers(self, *keys: str) -> None:
         """Say which numbers of the model the framework has no key for."""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rooftop.costing import MESH_AXES
+from rooftop.costing import ASKED_AXES, MESH_AXES
 from rooftop.errors import InputError
 from rooftop.frameworks._facts import DTYPES, Facts
 from rooftop.frameworks._reader import Reader, Run, precision
@@ -31,7 +31,7 @@ _BLOCKS: dict[str, dict[str, Any]] = {
     "qwen3_moe": {"qk_norm": True},
 }  # fmt: skip
 #: Mesh axes as MaxText has them beside those of the same name.
-_MORE = {"fsdp": ("fsdp_transpose",), "tensor": ("tensor_transpose", "tensor_sequence")}
+_MORE = {"fsdp": ("fsdp_transpose",), "tensor": ("tensor_sequence",)}
 _OF_NUMBERS = ("layers", "d_model", "heads", "kv_heads", "head_dim", "d_ff", "vocab", "gated", "tied", "experts", "active", "qk_norm",
                "qkv_bias")  # fmt: skip
 _DEFAULTS = {"layers": 16, "d_model": 2048, "heads": 16, "kv_heads": 16, "head_dim": 128, "d_ff": 7168, "vocab": 32000}
@@ -57,6 +57,8 @@ def write(f: Facts) -> dict[str, Any]:
         result["quantization"] = next(k for k, v in _QUANTIZATION.items() if v == recipe.matmul)
     outer = plan.factors[-1] if len(f.problem.slice.levels) > 1 else {}
     for axis, n in ways.items():
+        if axis in ASKED_AXES:  # tensor_transpose, which MaxText had up to version 0.2.3
+            continue
         across = int(outer.get(axis, 1))
         result |= {f"ici_{axis}_parallelism": n // across, f"dcn_{axis}_parallelism": across}
     topology = _topology(f.problem.slice)

@@ -46,6 +46,7 @@ def _served(f: Facts) -> tuple[int, int, int]:
     """(tensor, pipeline, replicas) of a server, with what of a training plan means nothing there."""
     ways = f.ways
     f.no(True, "the plan is one of training: rooftop serve finds the best layout for serving")
+    f.no(ways["tensor_transpose"] > 1, f"tensor_transpose={ways['tensor_transpose']} has no key")
     f.no(
         ways["fsdp"] > 1,
         f"fsdp={ways['fsdp']}: a server keeps whole weights of its tensor group; written as data parallelism",

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooftop.arrays import Sharding
-from rooftop.costing import INNER_AXES, PLACEMENT_ORDER, TENSOR, inner_mesh
+from rooftop.costing import INNER_AXES, PLACEMENT_ORDER, TENSOR, TRANSPOSE, inner_mesh
 from rooftop.errors import InputError
 from rooftop.hardware import Slice, Torus
 from rooftop.training import Plan
@@ -38,7 +38,8 @@ def chip_order(mesh: Mapping[str, Any], factors: Sequence[Mapping[str, Any]], kv
     shape = tuple(ways.values())
     places = np.indices(shape, dtype=np.int64).reshape(len(AXES), -1).T
     at: dict[str, NDArray[np.int64]] = {a: places[:, i] for i, a in enumerate(AXES)}
-    at["tensor"] = at[TENSOR[0]] * ways[TENSOR[1]] + at[TENSOR[1]]
+    for axis, (first, second) in (("tensor", TENSOR), ("tensor_transpose", TRANSPOSE)):
+        at[axis] = at[first] * ways[second] + at[second]
     left = {a: at[a].copy() for a in PLACEMENT_ORDER if a in at}
     coordinates = []
     for shared in factors:

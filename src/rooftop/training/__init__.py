@@ -2,7 +2,7 @@
 
 from rooftop.costing import MESH_AXES, axis_bandwidth
 from rooftop.training._answer import Answer, named_plan, plan, step_of
-from rooftop.training._choices import Choices, choices, is_value, values_of
+from rooftop.training._choices import Choices, choices, is_value, offered, values_of
 from rooftop.training._compare import Comparison, Difference, compare
 from rooftop.training._critical import (
     best_split,
@@ -134,6 +134,7 @@ __all__ = [
     "named_plan",
     "names_of",
     "network_intensity",
+    "offered",
     "optimal_for_chips",
     "optimal_for_flops",
     "optimal_for_model",

@@ -58,10 +58,8 @@ def plan(
     pareto: also find all plans that no other beats in time per token, memory and chips at once.
     """
     problem = problem_of(question)
-    if limits is None or len(limits.layouts) == 1:
-        check_fixed(problem, fixed or {}, (limits or Limits()).layouts[0])
-    else:
-        check_fixed(problem, fixed or {})
+    layouts = {c.on(fixed or {}) for c in (limits or Limits()).layouts}
+    check_fixed(problem, fixed or {}, layouts.pop() if len(layouts) == 1 else DEFAULT.on(fixed or {}))
     _check_idle(fixed or {}, limits or Limits())
     outcome = search(problem, fixed, keep=keep, limits=limits, progress=progress)
     if not outcome.found:
@@ -135,7 +133,8 @@ def named_plan(
 ) -> Plan:
     """The plan of a mesh that the user names: placed as well as can be, with the batch nearest to what was asked."""
     problem = problem_of(question)
-    check_fixed(problem, mesh, choices.check(search=True).check_used(mesh).layout)
+    choices = choices.on(mesh).check(search=True).check_used(mesh)
+    check_fixed(problem, mesh, choices.layout)
     full = {a: int(mesh.get(a, 1)) for a in MESH_AXES}
     chips = math.prod(full.values())
     only = {name: (value,) for name, value in asdict(choices).items()}

@@ -26,10 +26,11 @@ def _choice(
     axis: str | None = None,
     asked: tuple[Any, ...] = (),
     begins: str | None = None,
+    follows: bool = False,
 ) -> Any:
     """layout: decides shardings. tried: the values of a search that is told nothing, all if None. axis: the mesh axis without
     which the choice means nothing. asked: what asks a search for a value that is none of the others. begins: any text that
-    begins so is a value, too.
+    begins so is a value, too. follows: from the mesh, so that nobody is asked.
     """
     tried = values if tried is None else tried
     return field(
@@ -42,6 +43,7 @@ def _choice(
             "help": help,
             "asked": asked,
             "begins": begins,
+            "follows": follows,
         },
     )
 
@@ -66,6 +68,10 @@ class Choices:
     causal: str = _choice(
         "balanced", ("balanced", "contiguous"), tried=("balanced",), axis="context", layout=True,
         help="Tokens of a chip with context ways: an early and a late chunk, or one chunk, whose last one has most to attend to.",
+    )  # fmt: skip
+    grid: bool = _choice(
+        False, (False, True), tried=(False,), axis="tensor_transpose", layout=True, follows=True,
+        help="Whether tensor and tensor_transpose split weights in two dimensions: where the latter has several ways.",
     )  # fmt: skip
     #: in the order of how much runs again: an earlier one is never slower
     remat: str = _choice(
@@ -96,6 +102,10 @@ class Choices:
         """The choices that decide shardings, all others at their defaults."""
         defaults: dict[str, Any] = {f.name: f.default for f in choices() if not f.metadata["layout"]}
         return replace(self, **defaults)
+
+    def on(self, mesh: Mapping[str, int]) -> Choices:
+        """The same with what follows from a mesh."""
+        return replace(self, grid=mesh.get("tensor_transpose", 1) > 1)
 
     def of_axis(self, axis: str) -> Choices:
         """The choices about one mesh axis, all others at their defaults."""
@@ -182,6 +192,11 @@ DEFAULT = Choices()
 def choices() -> tuple[Field[Any], ...]:
     """The fields, in order."""
     return fields(Choices)
+
+
+def offered() -> tuple[Field[Any], ...]:
+    """Those that users choose."""
+    return tuple(f for f in choices() if not f.metadata["follows"])
 
 
 def values_of(name: str) -> tuple[Any, ...]:

@@ -166,7 +166,8 @@ def plan_from(data: Mapping[str, Any], question: Question, where: str) -> Plan:
     """The plan that a JSON object describes."""
     mesh = _mesh(data["mesh"], where)
     problem = problem_of(question)
-    chosen = Choices(**{f.name: data.get(f.name, f.default) for f in choices()}).check(where).check_used(mesh, where)
+    chosen = Choices(**{f.name: data.get(f.name, f.default) for f in choices()}).on(mesh)
+    chosen = chosen.check(where).check_used(mesh, where)
     check_fixed(problem, mesh, chosen.layout)
     microbatches = _count(data, "microbatches", where)
     sequences = _count(data, "microbatch_sequences", where)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from rooftop.costing import MESH_AXES
+from rooftop.costing import ASKED_AXES, MESH_AXES
 from rooftop.errors import RooftopError
 from rooftop.training._answer import grown_parts, plan
 from rooftop.training._choices import DEFAULT
@@ -134,10 +134,12 @@ def largest_degrees(
 ) -> tuple[Degree, ...]:
     """For each axis the most ways whose best plan is slower than the plan itself by USEFUL at most."""
     result = []
-    for done, axis in enumerate(MESH_AXES):
+    asked = [a for a in ASKED_AXES if best.plan.mesh.get(a, 1) > 1]
+    axes = [a for a in MESH_AXES if a not in ASKED_AXES or a in asked]
+    for done, axis in enumerate(axes):
         result.append(_largest(question, best, axis, limits))
         if progress is not None:
-            progress((done + 1) / len(MESH_AXES))
+            progress((done + 1) / len(axes))
     return tuple(d for d in result if d is not None)
 
 
@@ -164,5 +166,5 @@ def _more(problem: Problem, axis: str, ways: int) -> list[int]:
     while doubled <= problem.slice.chips:
         candidates.append(doubled)
         doubled *= 2
-    compiled = problem.structure(DEFAULT)
+    compiled = problem.structure(DEFAULT.on({axis: 2}))
     return candidates if axis == "data" else [w for w in candidates if options(compiled, axis, [w])]

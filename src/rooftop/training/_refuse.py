@@ -39,6 +39,7 @@ def check_fixed(problem: Problem, fixed: Mapping[str, int], layout: Choices = DE
 def _what(axis: str) -> str:
     return {
         "tensor": "heads, feed-forward and vocabulary must divide",
+        "tensor_transpose": "heads, feed-forward, vocabulary and d_model must divide",
         "data": "d_model must divide where its ZeRO stage is 1",
         "fsdp": "d_model must divide",
         "context": "the sequence and d_model, with ulysses also KV heads, must divide",

@@ -15,7 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooftop.arrays import Size
-from rooftop.costing import BATCH, MESH_AXES, PLACEMENT_ORDER, Links, Rates, batch_groups, narrowed, outer_axes
+from rooftop.costing import (
+    BATCH,
+    MESH_AXES,
+    PLACEMENT_ORDER,
+    Links,
+    Rates,
+    batch_groups,
+    inner_mesh,
+    narrowed,
+    outer_axes,
+)
 from rooftop.formula import total
 from rooftop.roofline import Group, Placement, group
 from rooftop.training._choices import Choices
@@ -58,8 +68,7 @@ class Scene:
         model = self.structures[chosen.layout]
         found = self.limits.applies(chosen, model, ways, microbatches)
         if len(self.divisibles) > 1:
-            kv = np.gcd(ways["tensor"], model.kv_heads)
-            found = found & allows(model, {**ways, "tensor_kv": kv, "tensor_q": ways["tensor"] // kv})
+            found = found & allows(model, inner_mesh(ways, model.kv_heads))
         return np.broadcast_to(found, len(meshes))
 
     def under(self, layout: Choices) -> list[Choices]:

@@ -68,7 +68,7 @@ def search(
     fixed: ways of some mesh axes that the user demands.
     """
     started = time.perf_counter()
-    scene = Scene(problem, limits or Limits())
+    scene = Scene(problem, (limits or Limits()).on(fixed or {}))
     keeper: Keeper = Front() if front else Fastest(keep)
     outcome = Outcome()
     for todo in _todo(scene, fixed or {}, keeper):
@@ -141,7 +141,9 @@ def _todo(scene: Scene, fixed: Mapping[str, int], keeper: Keeper) -> Iterator[_M
         chips = math.prod(sizes)
         if not keeper.admits(least / chips, 0.0, chips).any():
             continue
-        each = [space.meshes(chips, model, fixed, int(scene.batch.most)) for model in scene.divisibles]
+        each = [
+            space.meshes(chips, model, fixed, int(scene.batch.most), scene.limits.opened) for model in scene.divisibles
+        ]
         rows = each[0] if len(each) == 1 else np.unique(np.concatenate(each), axis=0)
         rows = rows[scene.batch.splits(batch_groups(dict(zip(MESH_AXES, rows.T, strict=True))))]
         if len(rows):

@@ -4,9 +4,10 @@ The space that is searched, exactly:
 - used chips: the whole slice, or a part of it with whole hosts: any even number of chips along a side of a torus, whole
   switched domains, and of the outermost switched level any number k·2^j with k < 32; at least half of the slice;
 - mesh: every way to write the number of chips as data x fsdp x tensor x context x expert x pipeline whose parts divide
-  what they split (heads, d_model, d_ff, vocabulary, sequence, experts), with no more stages than layers;
+  what they split (heads, d_model, d_ff, vocabulary, sequence, experts), with no more stages than layers; tensor_transpose has one
+  way unless it is fixed or opened;
 - placement: every way to factor each side of the torus and each switched level over those axes, innermost first in the
-  order tensor, context, expert, fsdp, data, pipeline;
+  order tensor, tensor_transpose, context, expert, fsdp, data, pipeline;
 - microbatches: per data-parallel group either a fixed number of microbatches or of sequences in each, from a list; the
   batch is the nearest that splits evenly;
 - choices: every combination of the values of `Choices` that a search tries (`tried`, or what the user allows), each once: a
@@ -25,13 +26,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rooftop.costing import MESH_AXES, batch_groups
+from rooftop.costing import ASKED_AXES, MESH_AXES, batch_groups, inner_mesh
 from rooftop.roofline import Dimension, divisors
 from rooftop.training._choices import Choices, applies, combinations
 from rooftop.training._schedule import holds, rules
@@ -52,16 +53,27 @@ class Limits:
     allowed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     microbatches: int | None = None
     least_used: float = 0.5
+    opened: tuple[str, ...] = ()  # mesh axes of ASKED_AXES that are to be tried
     ignore_memory: bool = False
 
     @property
     def choices(self) -> tuple[Choices, ...]:
         """Every combination to try."""
-        return tuple(combinations(self.allowed))
+        return tuple(combinations(self.values))
+
+    @property
+    def values(self) -> Mapping[str, tuple[Any, ...]]:
+        """`allowed`, with what opened axes bring along."""
+        return {**self.allowed, "grid": (True,)} if "tensor_transpose" in self.opened else self.allowed
+
+    def on(self, fixed: Mapping[str, int]) -> Limits:
+        """The same with the axes opened that are fixed to several ways."""
+        more = tuple(a for a in ASKED_AXES if fixed.get(a, 1) > 1 and a not in self.opened)
+        return replace(self, opened=(*self.opened, *more)) if more else self
 
     def applies(self, chosen: Choices, model: Structure, ways: Mapping[str, Any], microbatches: Any) -> Any:
         """Whether a combination is one to try on a mesh with so many microbatches; ways and microbatches may be arrays."""
-        tried = applies(chosen, self.allowed, ways)
+        tried = applies(chosen, self.values, ways)
         return tried & holds(rules(chosen, model.layers, ways, microbatches))
 
     @property
@@ -89,7 +101,7 @@ class Batch:
         return np.asarray(np.floor(self.most / groups) * groups >= self.least)
 
 
-def allows(model: Structure, ways: Mapping[str, IntArray]) -> NDArray[np.bool_]:
+def allows(model: Structure, ways: Mapping[str, Any]) -> NDArray[np.bool_]:
     """Whether every array axis of a model divides evenly; ways by inner mesh axis, all of one shape."""
     shape = np.broadcast_shapes(*(np.shape(w) for w in ways.values()))
     result = np.ones(shape, dtype=np.bool_)
@@ -104,9 +116,8 @@ def allows(model: Structure, ways: Mapping[str, IntArray]) -> NDArray[np.bool_]:
 def options(model: Structure, axis: str, candidates: Sequence[int]) -> list[int]:
     """Candidate ways of one mesh axis that divide what that axis splits when it is alone."""
     n = np.array(candidates, dtype=np.int64)
-    if axis == "tensor":
-        kv = np.gcd(n, model.kv_heads)
-        keep = allows(model, {"tensor_kv": kv, "tensor_q": n // kv})
+    if axis in ("tensor", "tensor_transpose"):
+        keep = allows(model, inner_mesh({axis: n}, model.kv_heads))
     elif axis == "pipeline":
         keep = n <= model.layers
     elif axis == "expert" and not any("expert" in names for _, names in model.divisible):
@@ -140,13 +151,18 @@ def _short(n: int) -> bool:
     return n < 32
 
 
-def meshes(chips: int, model: Structure, fixed: Mapping[str, int], max_groups: int) -> IntArray:
-    """All meshes of `chips` chips as rows of ways in the order of MESH_AXES; shape [n, 6]."""
+def meshes(
+    chips: int, model: Structure, fixed: Mapping[str, int], max_groups: int, opened: Sequence[str] = ()
+) -> IntArray:
+    """All meshes of `chips` chips as rows of ways in the order of MESH_AXES; shape [n, axes]. opened: those of ASKED_AXES to try."""
     every = divisors(chips)
     names = MESH_AXES[1:]
     choices = []
     for axis in names:
-        candidates = [n for n in every if axis not in fixed or n == fixed[axis]]
+        if axis in ASKED_AXES and axis not in (*fixed, *opened):
+            candidates = [1]
+        else:
+            candidates = [n for n in every if axis not in fixed or n == fixed[axis]]
         choices.append(options(model, axis, candidates))
     if not all(choices):
         return np.zeros((0, len(MESH_AXES)), dtype=np.int64)
@@ -156,8 +172,7 @@ def meshes(chips: int, model: Structure, fixed: Mapping[str, int], max_groups: i
     grid, product = grid[keep], product[keep]
     rows = np.concatenate([(chips // product)[:, None], grid], axis=1)
     ways = {axis: rows[:, i] for i, axis in enumerate(MESH_AXES)}
-    kv = np.gcd(ways["tensor"], model.kv_heads)
-    keep = allows(model, {**ways, "tensor_kv": kv, "tensor_q": ways["tensor"] // kv})
+    keep = allows(model, inner_mesh(ways, model.kv_heads))
     keep &= batch_groups(ways) <= max_groups
     if "data" in fixed:
         keep &= ways["data"] == fixed["data"]
