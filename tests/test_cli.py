@@ -292,7 +292,7 @@ def test_a_named_plan_that_does_not_fit_is_shown_and_fails(capsys: pytest.Captur
 def test_plan_keys(capsys: pytest.CaptureFixture[str]) -> None:
     a = answer(capsys, "plan", "llama-3-8b", "--on", "v5p:4x4x4", "--batch", "1M", "--tokens", "1T")
     best = a["best"]
-    assert set(best["mesh"]) == {"data", "fsdp", "tensor", "context", "expert", "pipeline"}
+    assert set(best["mesh"]) == {"data", "fsdp", "tensor", "tensor_transpose", "context", "expert", "pipeline"}
     product = 1
     for ways in best["mesh"].values():
         product *= ways

@@ -43,6 +43,8 @@ class PlanOptions(Options, total=False):
     outer_zero: tuple[int, ...]
     context_kind: tuple[str, ...]
     causal: tuple[str, ...]
+    expert_fold: tuple[str, ...]
+    expert_zero: tuple[int, ...]
     remat: tuple[str, ...]
     offload: tuple[str, ...]
     schedule: tuple[str, ...]
@@ -58,6 +60,8 @@ class StepOptions(Options, total=False):
     outer_zero: int
     context_kind: str
     causal: str
+    expert_fold: str
+    expert_zero: int
     remat: str
     offload: str
     schedule: str

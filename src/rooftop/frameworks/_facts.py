@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rooftop.costing import MESH_AXES
@@ -47,6 +48,16 @@ class Facts:
     def packed(self) -> bool:
         """Whether sequences hold several documents, which attention must not cross."""
         return self.problem.documents is not None and self.problem.packing == "packed"
+
+    @property
+    def expert_ways(self) -> int:
+        """Ways that experts lie over, those of other axes that are folded into them included."""
+        return self.ways["expert"] * math.prod(self.ways[a] for a in self.folded)
+
+    @property
+    def folded(self) -> tuple[str, ...]:
+        """Axes over which whole experts lie beside expert."""
+        return tuple(a for a in self.choices.expert_fold.split(",") if a in self.ways)
 
     @property
     def away(self) -> frozenset[str]:

@@ -45,10 +45,16 @@ def write(f: Facts) -> dict[str, Any]:
     plan, ways = f.plan, f.ways
     result = _model(f) | {
         "tensor-model-parallel-size": ways["tensor"], "pipeline-model-parallel-size": ways["pipeline"],
-        "context-parallel-size": ways["context"], "expert-model-parallel-size": ways["expert"],
+        "context-parallel-size": ways["context"], "expert-model-parallel-size": f.expert_ways,
         "sequence-parallel": ways["tensor"] > 1, "micro-batch-size": plan.sequences, "global-batch-size": plan.batch_sequences,
         "optimizer": f.optimizer({v: k for k, v in _OPTIMIZERS.items()}), **_dtypes(f), **_sharding(f),
     }  # fmt: skip
+    if "tensor" in f.folded:
+        result["expert-tensor-parallel-size"] = 1
+    f.no(
+        ways["expert"] > 1 and f.choices.zero > 0 and not f.choices.expert_zero,
+        "what is no expert: Megatron splits its optimizer states over expert ways, too, as expert_zero=1 does",
+    )
     if ways["context"] > 1:
         result["cp-comm-type"] = next(k for k, v in _CONTEXT.items() if v == f.choices.context_kind)
     again: dict[str, dict[str, Any]] = {
@@ -74,7 +80,8 @@ def write(f: Facts) -> dict[str, Any]:
         f.no(True, "optimizer states in host memory: Megatron-LM updates on the host, the plan on the chip")
     for what in ("params", "activations"):
         f.no(what in f.away, f"{what} in host memory is not written")
-    f.kept("zero", "outer_zero", "context_kind", "remat", "schedule", "chunks", "offload")
+    f.kept("zero", "outer_zero", "context_kind", "remat", "schedule", "chunks", "offload", "expert_fold",
+           "expert_zero")  # fmt: skip
     return result
 
 
@@ -164,6 +171,22 @@ def _sharding(f: Facts) -> dict[str, Any]:
     return result
 
 
+def _folded(r: Reader, tensor: int, context: int, expert: int, chips: int | None) -> tuple[list[str], int]:
+    """(axes over which whole experts lie beside data parallelism, expert ways that are left of the latter). chips: of a stage."""
+    folded: list[str] = []
+    width = r.integer("expert-tensor-parallel-size", default=tensor) or tensor
+    if width == 1 and tensor > 1 and expert % tensor == 0:
+        folded.append("tensor")
+        expert //= tensor
+    elif width != tensor:
+        r.note("expert-tensor-parallel-size: experts are taken to be split over the tensor ways, too")
+    across = context > 1 and expert % context == 0
+    if across and chips is not None and chips % (tensor * context * expert):
+        folded.append("context")
+        expert //= context
+    return folded, expert
+
+
 def read(r: Reader) -> Run:
     """A run from arguments."""
     tensor, pipeline = (r.integer(f"{k}-model-parallel-size", default=1) or 1 for k in ("tensor", "pipeline"))
@@ -171,12 +194,15 @@ def read(r: Reader) -> Run:
     expert = r.integer("expert-model-parallel-size", default=1) or 1
     each, nodes = r.integer("nproc_per_node", "nproc-per-node", "gpus-per-node"), r.integer("nnodes", "num-nodes")
     chips = r.integer("world-size") or ((each or 8) * (nodes or 1) if each or nodes else None)
+    folded, expert = _folded(r, tensor, context, expert, None if chips is None else chips // pipeline)
     minimum = tensor * pipeline * context * expert
     whole = chips if chips is not None and chips % minimum == 0 else None
     where = r.slice(None, whole, minimum)
     mesh = {"data": 1, "fsdp": 1, "tensor": tensor, "context": context, "expert": expert, "pipeline": pipeline}
     left = rest(mesh, where.chips, "fsdp", r.title)
     choices: dict[str, Any] = {"zero": _zero(r), "remat": _remat(r)}
+    if folded:
+        choices["expert_fold"] = ",".join(folded)
     if r.flag("optimizer-cpu-offload"):
         choices["offload"] = "optimizer"
         if r.number("optimizer-offload-fraction", default=1.0) != 1.0:

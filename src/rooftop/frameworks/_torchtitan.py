@@ -47,12 +47,17 @@ def write(f: Facts) -> dict[str, Any]:
         " updates on the host",
     )
     f.no("activations" in f.away, "activations in host memory is not written")
-    f.kept("offload", "zero", "context_kind", "causal", "remat", "schedule", "chunks", "embed_layers", "head_layers")
+    f.kept("offload", "zero", "context_kind", "causal", "remat", "schedule", "chunks", "embed_layers", "head_layers",
+           "expert_fold", "expert_zero")  # fmt: skip
+    f.no(
+        ways["expert"] > 1 and not chosen.expert_zero,
+        "what is no expert: torchtitan splits it over expert ways, too, as expert_zero=1 does",
+    )
     parallelism: dict[str, Any] = {
         "data_parallel_replicate_degree": ways["data"], "data_parallel_shard_degree": ways["fsdp"] * ways["expert"],
         "tensor_parallel_degree": ways["tensor"], "context_parallel_degree": ways["context"],
-        "pipeline_parallel_degree": ways["pipeline"], "expert_parallel_degree": ways["expert"],
-        "expert_tensor_parallel_degree": ways["tensor"] if ways["expert"] > 1 else 1,
+        "pipeline_parallel_degree": ways["pipeline"], "expert_parallel_degree": f.expert_ways,
+        "expert_tensor_parallel_degree": ways["tensor"] if ways["expert"] > 1 and "tensor" not in f.folded else 1,
         "fsdp_reshard_after_forward": "always" if chosen.zero == 3 else "never",
     }  # fmt: skip
     if ways["context"] > 1:
@@ -93,19 +98,21 @@ def read(r: Reader) -> Run:
     }  # fmt: skip
     data = r.integer("parallelism.data_parallel_replicate_degree", default=1) or 1
     told = r.integer("parallelism.data_parallel_shard_degree", default=-1, least=-1) or 1
-    expert = degrees["expert"]
+    expert, across = degrees["expert"], r.integer("parallelism.expert_tensor_parallel_degree", default=1)
+    folded = across == 1 and degrees["tensor"] > 1 and expert > 1 and expert % degrees["tensor"] == 0
+    if folded:
+        expert //= degrees["tensor"]
     whole = {"data": data, "fsdp": 1, **degrees, "expert": 1}
     shard = rest(whole, where.chips, "fsdp", r.title) if told == -1 else told
     if shard % expert:
         raise r.wrong(
             "parallelism.expert_parallel_degree", expert, f"a divisor of {shard} ways of sharded data parallelism"
         )
-    across = r.integer("parallelism.expert_tensor_parallel_degree", default=1)
-    if expert > 1 and degrees["tensor"] > 1 and across != degrees["tensor"]:
+    if expert > 1 and not folded and degrees["tensor"] > 1 and across != degrees["tensor"]:
         r.note("expert_tensor_parallel_degree: experts are taken to be split over the tensor ways, too")
     mesh = {**whole, "fsdp": shard // expert, "expert": expert}
     model, words = r.architecture(f"{r.text('model.name')} {r.text('model.flavor')}")
-    choices = _choices(r, mesh, len(model.stack))
+    choices = _choices(r, mesh, len(model.stack)) | ({"expert_fold": "tensor"} if folded else {})
     local = r.integer("training.local_batch_size", default=8) or 8
     groups = data * shard
     batch = r.integer("training.global_batch_size", default=-1, least=-1)

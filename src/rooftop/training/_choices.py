@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any
 
+import numpy as np
+
 from rooftop.errors import InputError, nearest
 from rooftop.training._remat import AUTO, POLICIES, SAVE
 
@@ -24,13 +26,14 @@ def _choice(
     layout: bool = False,
     tried: tuple[Any, ...] | None = None,
     axis: str | None = None,
+    axes: bool = False,
     asked: tuple[Any, ...] = (),
     begins: str | None = None,
     follows: bool = False,
 ) -> Any:
     """layout: decides shardings. tried: the values of a search that is told nothing, all if None. axis: the mesh axis without
-    which the choice means nothing. asked: what asks a search for a value that is none of the others. begins: any text that
-    begins so is a value, too. follows: from the mesh, so that nobody is asked.
+    which the choice means nothing; axes: those that a value names, with commas. asked: what asks a search for a value that is
+    none of the others. begins: any text that begins so is a value, too. follows: from the mesh, so that nobody is asked.
     """
     tried = values if tried is None else tried
     return field(
@@ -40,6 +43,7 @@ def _choice(
             "tried": tried,
             "layout": layout,
             "axis": axis,
+            "axes": axes,
             "help": help,
             "asked": asked,
             "begins": begins,
@@ -68,6 +72,14 @@ class Choices:
     causal: str = _choice(
         "balanced", ("balanced", "contiguous"), tried=("balanced",), axis="context", layout=True,
         help="Tokens of a chip with context ways: an early and a late chunk, or one chunk, whose last one has most to attend to.",
+    )  # fmt: skip
+    expert_fold: str = _choice(
+        "none", ("none", "tensor", "context", "tensor,context"), tried=("none",), axes=True, layout=True,
+        help="Axes over which whole experts lie beside expert, where their width or their tokens would be split otherwise.",
+    )  # fmt: skip
+    expert_zero: int = _choice(
+        0, (0, 1), tried=(0,), axis="expert", layout=True,
+        help="1 splits what is no expert over it as over fsdp, by its ZeRO stage; 0 replicates it.",
     )  # fmt: skip
     grid: bool = _choice(
         False, (False, True), tried=(False,), axis="tensor_transpose", layout=True, follows=True,
@@ -160,13 +172,14 @@ class Choices:
     def check_used(self, mesh: Mapping[str, int], where: str = "") -> Choices:
         """The same, if none of them is about an axis that a mesh does not use. Raises InputError; `where` names a file."""
         for f in choices():
-            axis, value = f.metadata["axis"], getattr(self, f.name)
-            if axis is not None and value != f.default and mesh.get(axis, 1) == 1:
-                raise InputError(
-                    f"{where + ': ' if where else ''}{f.name}={value} means nothing without {axis} ways; give the mesh"
-                    f" {axis}=2 or more, or leave {f.name} out",
-                    field=f.name,
-                )
+            value = getattr(self, f.name)
+            for axis in needs(f, value):
+                if mesh.get(axis, 1) == 1:
+                    raise InputError(
+                        f"{where + ': ' if where else ''}{f.name}={value} means nothing without {axis} ways; give the mesh"
+                        f" {axis}=2 or more, or leave {f.name} out",
+                        field=f.name,
+                    )
         return self
 
 
@@ -199,6 +212,14 @@ def offered() -> tuple[Field[Any], ...]:
     return tuple(f for f in choices() if not f.metadata["follows"])
 
 
+def needs(choice: Field[Any], value: Any) -> tuple[str, ...]:
+    """Mesh axes without several ways of which a value means nothing."""
+    if value == choice.default:
+        return ()
+    axis = choice.metadata["axis"]
+    return tuple(value.split(",")) if choice.metadata["axes"] else () if axis is None else (axis,)
+
+
 def values_of(name: str) -> tuple[Any, ...]:
     """All values of a choice, the first to be tried first."""
     (values,) = (f.metadata["values"] for f in choices() if f.name == name)
@@ -229,7 +250,7 @@ def combinations(allowed: Mapping[str, tuple[Any, ...]]) -> Iterator[Choices]:
     options = []
     for f in choices():
         values = allowed_values(allowed)[f.name]
-        idle = f.metadata["axis"] is not None and f.default not in values
+        idle = (f.metadata["axis"] is not None or f.metadata["axes"]) and f.default not in values
         options.append((*values, f.default) if idle else values)
     for values in itertools.product(*options):
         chosen = Choices(**dict(zip([f.name for f in choices()], values, strict=True)))
@@ -242,12 +263,17 @@ def applies(chosen: Choices, allowed: Mapping[str, tuple[Any, ...]], ways: Mappi
     about an axis have allowed values where the axis is used, and their defaults elsewhere.
     """
     result: Any = True
+
+    def used(f: Field[Any], value: Any) -> Any:
+        there: Any = True
+        for axis in needs(f, value):
+            there = there & (ways[axis] > 1)
+        return there
+
     for f in choices():
-        axis, value = f.metadata["axis"], getattr(chosen, f.name)
-        if axis is None:
-            continue
-        if value != f.default:
-            result = result & (ways[axis] > 1)
-        elif value not in allowed_values(allowed)[f.name]:
-            result = result & (ways[axis] == 1)
+        value, values = getattr(chosen, f.name), allowed_values(allowed)[f.name]
+        result = result & used(f, value)
+        if value == f.default and value not in values:
+            for other in values:
+                result = result & ~np.asarray(used(f, other))
     return result

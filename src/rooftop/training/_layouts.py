@@ -7,7 +7,7 @@
 | tensor | heads, feed-forward and vocabulary; the sequence of the residual stream (sequence sharding) |
 | tensor_transpose | of weights what tensor leaves whole, d_model; of activations what tensor splits, once more: with tensor a grid of two dimensions, in which sums go along one side and gathers along the other |
 | context | the sequence everywhere; keys are passed around or gathered for attention, or tokens swapped for heads; a recurrence swaps it for channels or heads; states are split over it as over fsdp |
-| expert | the batch outside of experts, the experts inside |
+| expert | the batch outside of experts, the experts inside; beside it tensor and context may lie over whole experts; where asked, all else as over fsdp |
 | pipeline | the layers |
 """
 
@@ -35,8 +35,13 @@ def layouts(choices: Choices) -> Layouts:
     """The rules for a plan's choices: ZeRO stage 1, 2 or 3 on the fsdp axis (Rajbhandari et al., 2020, section 5); 0 replicates
     as data does. Optimizer states may be split over data as well, where fsdp splits more within it.
     """
-    zero = choices.zero
-    states = (*(SHARDED if zero else ()), *(("data",) if choices.outer_zero else ()))
+    zero, outer = choices.zero, ("data",) if choices.outer_zero else ()
+    dense = (*SHARDED, "expert") if choices.expert_zero else SHARDED
+    fold = choices.expert_fold.split(",")
+    # whole experts on the chips of a tensor or of a context group (expert-tensor folding: Liu et al., 2025)
+    homes = ("expert", *(TENSOR if "tensor" in fold else ()), *(("context",) if "context" in fold else ()))
+    among = ("data", "fsdp", *(() if "context" in fold else ("context",)))
+    rest = () if "tensor" in fold else TENSOR
     model: Mapping[str, tuple[str, ...]] = {
         "F": TENSOR, "Fs": TENSOR, "Fm": TENSOR, "K": ("tensor_kv",), "G": ("tensor_q",), "G2": TENSOR, "V": TENSOR, "E": ("expert",),
     }  # fmt: skip
@@ -52,13 +57,15 @@ def layouts(choices: Choices) -> Layouts:
     # weights without D: experts that work in a projection (Le), matrices out of or into a low rank (Q, L, Lo),
     # and embeddings of tokens for each layer (Pl)
     def expert(over: tuple[str, ...]) -> Mapping[str, tuple[str, ...]]:
-        return {**split(over), "Le": over}
+        over = tuple(o for o in over if o not in homes)
+        return {**split(over), "Le": over, "E": homes, "F": rest}
 
     def latent(over: tuple[str, ...]) -> Mapping[str, tuple[str, ...]]:
         return {**wide, "Q": over, "L": over, "Lo": over, "Pl": over}
 
-    weights = SHARDED if zero == 3 else ()
-    gradients = SHARDED if zero >= 2 else ()
+    def at(least: int, over: tuple[str, ...], more: tuple[str, ...] = ()) -> tuple[str, ...]:
+        return (*(over if zero >= least else ()), *more)
+
     inner = {**wide, "B": BATCH, "T": ("context",), "S": ("context",), "C": (*BATCH, "context")}
     return Layouts(
         rules={
@@ -70,19 +77,20 @@ def layouts(choices: Choices) -> Layouts:
             "scan": {**inner, "T": (), "Fm": (*wide["Fm"], "context"), "K": (*wide["K"], "context")},
             "scan_groups": {**inner, "T": (), "G": (*wide["G"], "context"), "G2": (*wide["G2"], "context")},
             # tokens on their way to experts and back, and inside of them
-            "slots": {"E": ("expert",), "C": ("data", "fsdp", "context", *TENSOR, *rows)},
-            "expert": {"E": ("expert",), "C": ("data", "fsdp", "context"), "F": wide["F"]},
-            "weight": split(weights),
+            "slots": {"E": homes, "C": (*among, *rest, *rows)},
+            "expert": {"E": homes, "C": among, "F": (*rest, *rows)},
+            "weight": split(at(3, dense)),
             "weight_use": split(()),
-            "gradient": split(gradients),
-            "optimizer": split(states),
-            "expert_weight": expert(weights),
-            "expert_gradient": expert(gradients),
-            "expert_optimizer": expert(states),
-            "latent_weight": latent(weights),
+            "gradient": split(at(2, dense)),
+            "optimizer": split(at(1, dense, outer)),
+            "expert_weight": expert(at(3, SHARDED)),
+            "expert_weight_use": expert(()),
+            "expert_gradient": expert(at(2, SHARDED)),
+            "expert_optimizer": expert(at(1, SHARDED, outer)),
+            "latent_weight": latent(at(3, dense)),
             "latent_weight_use": wide,
-            "latent_gradient": latent(gradients),
-            "latent_optimizer": latent(states),
+            "latent_gradient": latent(at(2, dense)),
+            "latent_optimizer": latent(at(1, dense, outer)),
         },
         # ZeRO-1 adds up whole gradients locally and reduces once a step; data parallelism always does
         gradient_unreduced=("data", "expert") if zero >= 2 else ("data", "expert", *SHARDED),

@@ -17,8 +17,7 @@ The space that is searched, exactly:
 What is left out. On a side of a torus that several mesh axes share, only that order is tried: another one would give other
 axes the neighbouring chips. On switched levels the order changes no collective's time. Experts lie over the expert axis, which
 outside of experts splits the batch like data and fsdp: data x fsdp x expert is what others call the data-parallel degree, of
-which the expert ways are a part. Within an expert, `tensor` splits the feed-forward axis; experts over expert x tensor with each
-whole on its chip are not in the space.
+which the expert ways are a part. Within an expert, `tensor` splits the feed-forward axis, unless `expert_fold` lays whole experts over it.
 """
 
 from __future__ import annotations

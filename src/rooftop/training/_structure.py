@@ -132,6 +132,9 @@ def structure(
             " leave causal or the lengths out",
             field="causal",
         )
+    if model.experts is None and (layout.expert_fold != "none" or layout.expert_zero):
+        name = "expert_zero" if layout.expert_zero else "expert_fold"
+        raise InputError(f"{model.name} has no experts, for which {name} would matter; leave it out", field=name)
     parts = programs(model, seq, documents)
     rules = layouts(layout)
     every = [parts.embed, *(b.program for b in parts.blocks), parts.head]
