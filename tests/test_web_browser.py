@@ -26,12 +26,16 @@ VIEWS = {
     "step": ("timeline", "memory per chip"),
     "scaling": ("scaling", "tokens/s"),
     "serve": ("frontier", "token to token"),
+    "whatif": ("tornado", "of the time"),
+    "sweep": ("heatmap", "bound by"),
     "simulate": ("simulation", "requests/s"),
     "matmul": ("topology", "all-reduce"),
     "collective": ("topology", "effective bandwidth"),
     "roofline": ("roofline", "FLOP/byte"),
 }
 SMALL = {
+    "whatif": "?model=llama-3-8b&on=v5e:4x4&set=batch=256k&number=hbm_bandwidth ici_bandwidth&fixed=true",
+    "sweep": "?model=llama-3-8b&on=v5e:4x4&vary=batch=256k,512k seq=2048,4096",
     "train": "?model=llama-3-8b&on=h100:64&batch=1M&tokens=1T",
     "scaling": "?model=llama-3-8b&on=h100&batch=1M&scale=8..64",
     "serve": "?model=llama-3-8b&on=h100:1",
@@ -157,8 +161,12 @@ def test_tables_sort_and_the_chart_picks(page: Any, server: str) -> None:
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.35, box["y"] + box["height"] - 5, steps=8)
     page.mouse.up()
-    page.wait_for_selector("tr.out")
-    assert 0 < page.locator("tr.out").count() < page.locator("table.data tbody tr").count()
+    everything = len(rates)
+    page.wait_for_selector(".picked:not([hidden])")
+    assert 0 < page.locator("table.data tbody tr").count() < everything
+    assert f"of {everything} rows" in page.inner_text(".picked")
+    page.click(".picked button")
+    assert page.locator("table.data tbody tr").count() == everything
 
 
 def test_the_keyboard_reaches_everything(page: Any, server: str) -> None:
@@ -235,6 +243,9 @@ def test_downloads_parse(page: Any, server: str, tmp_path: Path) -> None:
 
     assert run(["step", "--plan", str(path)]) == 0
     assert json.loads(got("button:has-text('answer.json')"))["best"]
+    page.select_option("#export-to", "deepspeed")
+    assert json.loads(got("button:has-text('its configuration')"))["zero_optimization"]
+    until(page, "document.querySelector('.told').textContent.startsWith('Not expressed')")
     rows = list(csv.reader(got("button:text-is('CSV')").decode().splitlines()))
     assert len(rows) > 5
     assert {len(row) for row in rows} == {len(rows[0])}

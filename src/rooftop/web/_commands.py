@@ -26,6 +26,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "serve": {"model": "llama-3-8b", "on": "h100:1", "prompt": "1024", "output": "256"},
     "simulate": {"model": "llama-3-8b", "on": "h100:1", "workload": "poisson:rate=4,requests=200,input=500,output=50"},
     "scaling": {"model": "llama-3-8b"},
+    "sweep": {"model": "llama-3-8b", "on": "h100:64", "vary": ["batch=1M..4M"]},
+    "whatif": {"model": "llama-3-8b", "on": "h100:64", "set": ["batch=1M"], "number": ["hbm_bandwidth"], "fixed": True},
+    "export": {
+        "plan": '{"version": 1, "for": {"model": "llama-3-8b", "slice": "h100:64", "batch": 1048576}, "mesh": {"fsdp": 8, "tensor": 8}}',
+        "to": "maxtext",
+    },
     "model": {"names": ["llama-3-8b"]},
     "chip": {"name": "v5e"},
     "slice": {"on": "v5p:4x4x4"},
@@ -36,10 +42,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "collective": {"kind": "all-gather", "bytes": "34MB", "axes": "X=16", "on": "v5e:16x16"},
 }  # fmt: skip
 #: Options that are about files of the machine or about how a terminal shows an answer.
-_LEFT_OUT = {"as_json", "html", "pdf", "save", "versus", "timeline_file", "requests_file", "step_model", "file"}
+_LEFT_OUT = {"as_json", "html", "pdf", "save", "versus", "timeline_file", "requests_file", "step_model", "file", "out", "engine", "workers", "address"}  # fmt: skip
 #: Fields whose values can name a file: no folders, so that only files of the job's own folder can be meant.
-_NAMES = {"model", "names", "on", "name", "slice", "where", "draft", "prefill_on", "workload", "lengths"}
+_NAMES = {"model", "names", "on", "name", "slice", "where", "draft", "prefill_on", "workload", "lengths", "set", "vary"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.,:=*~+-]{0,399}")
+#: A folder above; the dots of a range stand between values.
+_ABOVE = re.compile(r"(?:^|[=,+ ])\.\.|\.\.(?:$|[,+ ])")
 #: What a request can bring along: field -> (the file that it becomes, most characters, what it is).
 _FILES = {
     "config": ("model.json", 1_000_000, "The config.json of the model, instead of its name."),
@@ -48,7 +56,7 @@ _FILES = {
     "requests_jsonl": ("requests.jsonl", 5_000_000, "A trace of requests as JSON lines, instead of a workload."),
 }  # fmt: skip
 _BRINGS = {"plan": ("config",), "step": ("config", "plan"), "serve": ("config",), "simulate": ("config", "requests", "requests_jsonl"),
-           "scaling": ("config",), "model": ("config",)}  # fmt: skip
+           "scaling": ("config",), "model": ("config",), "export": ("plan",), "sweep": ("config",), "whatif": ("config",)}  # fmt: skip
 
 
 #: What arguments are; options say it themselves.
@@ -141,7 +149,9 @@ def job_of(name: str, request: Mapping[str, Any]) -> Job:
         if key in given and key in _BRINGS.get(name, ()):
             files[file] = given.pop(key)
             target = {"config": "model", "plan": "plan"}.get(key, "workload")
-            if target == "plan":
+            if target == "plan" and name == "export":
+                arguments.append(file)
+            elif target == "plan":
                 options.append(f"--plan={file}")
             elif target == "model" and name == "model":
                 given["names"] = [file]
@@ -161,7 +171,7 @@ def job_of(name: str, request: Mapping[str, Any]) -> Job:
 
 def _text(key: str, value: Any) -> str:
     text = str(value)
-    if key in _NAMES and (not _NAME.fullmatch(text) or ".." in text):
+    if key in _NAMES and (not _NAME.fullmatch(text) or _ABOVE.search(text)):
         raise InputError(
             f"{key} {text[:60]!r} is not a name; a path cannot be given here, give a name of the catalogue or the file itself",
             field=key,

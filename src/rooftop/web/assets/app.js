@@ -16,7 +16,8 @@ function readAddress() {
 }
 
 function writeAddress(values) {
-  const kept = Object.entries(values).filter(([, v]) => v !== "" && v !== false && v !== undefined).map(([k, v]) => [k, Array.isArray(v) ? v.join(",") : v]);
+  const kept = Object.entries(values).filter(([, v]) => v !== "" && v !== false && v !== undefined).map(([k, v]) => [k, Array.isArray(v) ? v.join(" ") : v]);
+  for (const [k, v] of Object.entries(views[current].defaults)) if (v === true && !values[k]) kept.push([k, "false"]);
   history.replaceState(null, "", `#${current}?${new URLSearchParams(kept)}`);
 }
 
@@ -119,15 +120,14 @@ function render(view, request, { answer, figures }) {
   }
   const actions = [["Download answer.json", () => rooftopFigures.save("answer.json", "application/json", JSON.stringify(answer, null, 2))]];
   if (answer.best?.mesh && view.plan) {
-    actions.unshift(["Download plan.json", () => rooftopFigures.save("plan.json", "application/json",
-      JSON.stringify({ version: 1, for: { model: answer.model, slice: answer.slice, seq: answer.seq, batch: answer.best.batch_tokens }, ...planOf(answer.best) }, null, 2))]);
+    actions.unshift(["Download plan.json", () => rooftopFigures.save("plan.json", "application/json", planFile(answer, request))]);
   }
   actions.push(["Copy the address", () => navigator.clipboard?.writeText(location.href)]);
   parts.push(element("div", { class: "actions" }, ...actions.map(([text, action]) => {
     const b = element("button", { type: "button" }, text);
     b.addEventListener("click", action);
     return b;
-  })));
+  }), ...(answer.best?.mesh && view.plan ? exporter(answer, request) : [])));
   const grid = element("div", { class: "figures" });
   const brush = [];
   const drawn = figures.map((figure) => {
@@ -151,12 +151,39 @@ function render(view, request, { answer, figures }) {
 
 function brushing(plot, table) {
   if (!table) return;
-  plot.on("plotly_selected", (event) => table.keep(event ? new Set(event.points.map((p) => p.customdata)) : null));
+  const undo = () => Plotly.restyle(plot, { selectedpoints: [null] }).then(() => Plotly.relayout(plot, { selections: [] }));
+  plot.on("plotly_selected", (event) => table.keep(event?.points?.length ? new Set(event.points.map((p) => p.customdata)) : null, undo));
   plot.on("plotly_deselect", () => table.keep(null));
 }
 
 const PLAN = ["mesh", "placement", "microbatches", "microbatch_sequences"];
 const NOT_PLAN = new Set(["chips", "batch_tokens", "fits", "step_seconds", "bottleneck", "bounds", "mfu", "tokens_per_second_per_chip", "memory", "time_parts", "reason"]);
+const FOR = ["precision", "optimizer", "optimizer_dtype", "gradient_dtype", "reduction_dtype", "capacity_factor", "collective_matmul", "headroom", "lengths", "packing"];
+const planFile = (answer, request) => JSON.stringify({
+  version: 1,
+  for: {
+    model: answer.model, slice: answer.slice, seq: answer.seq, batch: answer.best.batch_tokens,
+    ...Object.fromEntries(FOR.filter((k) => request[k] !== undefined && request[k] !== "").map((k) => [k, request[k]])),
+  },
+  ...planOf(answer.best),
+}, null, 2);
+
+// The plan as a configuration of another framework, and in words what that cannot say.
+const ENDINGS = { maxtext: "yml", torchtitan: "toml", deepspeed: "json", nemo: "yaml" };
+function exporter(answer, request) {
+  const told = element("span", { role: "status", class: "told" });
+  const choose = element("select", { id: "export-to", "aria-label": "Framework" }, ...["maxtext", "megatron", "torchtitan", "deepspeed", "nemo", "vllm", "sglang", "tensorrt-llm"].map((name) => element("option", { value: name }, name)));
+  const go = element("button", { type: "button" }, "Download its configuration");
+  go.addEventListener("click", async () => {
+    told.textContent = "";
+    try {
+      const made = (await ask("export", { plan: planFile(answer, request), to: choose.value })).answer;
+      rooftopFigures.save(`${made.framework}.${ENDINGS[made.framework] ?? "txt"}`, "text/plain", made.text);
+      told.textContent = made.not_expressed.length ? `Not expressed: ${made.not_expressed.join("; ")}.` : "";
+    } catch (error) { told.textContent = error.message; }
+  });
+  return [element("span", { class: "pair" }, choose, go), told];
+}
 const planOf = (best) => Object.fromEntries(Object.entries(best).filter(([k]) => PLAN.includes(k) || !NOT_PLAN.has(k)));
 
 async function explain(view, request, quantity, label) {

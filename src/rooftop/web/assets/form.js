@@ -2,6 +2,8 @@
 import { element } from "./parts.js";
 import { schema } from "./api.js";
 
+// Fields whose values have commas of their own: spaces part them.
+const LISTS = new Set(["set", "vary", "number"]);
 const HIDDEN = new Set(["explain", "depth", "config", "plan", "requests", "requests_jsonl", "alternatives"]);
 
 function inner(property) {
@@ -89,7 +91,7 @@ export function readForm(form) {
     const text = input.value.trim();
     if (text === "") continue;
     const kind = input.dataset.kind;
-    if (kind === "array") values[input.name] = text.split(/[ ,]+/);
+    if (kind === "array") values[input.name] = text.split(LISTS.has(input.name) ? /\s+/ : /[ ,]+/);
     else if ((kind === "integer" || kind === "number") && Number.isFinite(Number(text))) values[input.name] = Number(text);
     else values[input.name] = text;
   }

@@ -30,6 +30,8 @@ export function sortable({ title, columns, rows, key, action, best }) {
   const heads = [];
   let order = null;
   let kept = null;
+  const all = element("button", { type: "button" }, "Show all");
+  const note = element("p", { class: "picked", "aria-live": "polite" }, document.createTextNode(""), all);
   const fill = () => {
     const sorted = [...rows];
     if (order) {
@@ -40,10 +42,12 @@ export function sortable({ title, columns, rows, key, action, best }) {
         return down ? -sign : sign;
       });
     }
-    body.replaceChildren(...sorted.map((row) => {
+    const picked = kept ? sorted.filter((row) => kept.has(key(row))) : sorted;
+    note.hidden = !kept;
+    note.firstChild.textContent = `${picked.length} of ${rows.length} rows are picked in the chart.`;
+    body.replaceChildren(...picked.map((row) => {
       const line = element("tr", {}, ...columns.map((c) => element("td", c.number ? { class: "n" } : c.long ? { class: "long" } : {}, c.text ? c.text(row) : String(c.value(row)))));
-      if (kept && !kept.has(key(row))) line.className = "out";
-      else if (best?.(row)) line.className = "best";
+      if (best?.(row)) line.className = "best";
       if (action) {
         const b = element("button", { type: "button" }, action.text);
         b.addEventListener("click", () => action.run(row));
@@ -64,9 +68,12 @@ export function sortable({ title, columns, rows, key, action, best }) {
     heads.push(head);
   }
   if (action) heads.push(element("th", { scope: "col" }, element("span", {}, "")));
+  let unpick = null;
+  const keep = (keys, undo) => { kept = keys; unpick = undo ?? null; fill(); };
+  all.addEventListener("click", () => { const undo = unpick; keep(null); undo?.(); });
   fill();
   const scroll = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title }, element("table", { class: "data" }, element("thead", {}, element("tr", {}, ...heads)), body));
-  return { panel: element("section", { class: "panel" }, element("h2", {}, title), scroll), keep: (keys) => { kept = keys; fill(); } };
+  return { panel: element("section", { class: "panel" }, element("h2", {}, title), note, scroll), keep };
 }
 
 const five = (v) => (Math.abs(v) >= 1e6 || (v !== 0 && Math.abs(v) < 1e-3) ? v.toExponential(4) : String(Number(v.toPrecision(5))));

@@ -1,6 +1,10 @@
 // What each view asks and how its answer is read.
 import { bytes, count, mesh, percent, seconds, usd, whole } from "./parts.js";
 
+const plainNumber = (v) => (Math.abs(v) >= 1e4 ? count(v) : String(Number(v.toPrecision(4))));
+// The answer with the number moved: the best found anew where that was asked for.
+const moved = (move) => move?.best ?? move?.fixed;
+
 const binds = (name) => `bound by ${name}`;
 
 function planCards(answer) {
@@ -85,6 +89,57 @@ export const views = {
         ],
       }],
     }),
+  },
+  whatif: {
+    title: "What if", command: "whatif",
+    about: "What limits an answer, and how far each number of hardware, model and workload moves it.",
+    first: ["model", "on", "of", "mesh", "set", "measure", "by", "fixed"],
+    defaults: { model: "llama-3-8b", on: "h100:64", of: "plan", set: "batch=1M", fixed: true },
+    drop: { text: "or drop a config.json here", kind: () => "config" },
+    show: (a) => ({
+      headline: `${a.model} on ${a.slice}: ${a.limits[0] ? `${percent(a.limits[0].share)} of the time is ${a.limits[0].name}` : a.measure}`,
+      cards: a.limits.slice(0, 5).map((x) => ({ label: x.name, value: percent(x.share), more: "of the time" })),
+      lead: 0,
+      tables: [{
+        title: `How ${a.measure} moves`, rows: a.numbers, key: (n) => n.name,
+        columns: [
+          { name: "number", value: (n) => n.name },
+          { name: "is", number: true, value: (n) => n.value ?? "", text: (n) => (typeof n.value === "number" ? plainNumber(n.value) : String(n.value ?? "-")) },
+          { name: "slope", number: true, value: (n) => n.elasticity?.[a.measure] ?? 0, text: (n) => (n.elasticity?.[a.measure] === undefined || n.elasticity[a.measure] === null ? "-" : n.elasticity[a.measure].toFixed(3)) },
+          ...[0, 1].map((i) => ({
+            name: i ? `x ${a.by}` : `/ ${a.by}`, number: true, value: (n) => moved(n.moves?.[i])?.change ?? 0,
+            text: (n) => { const m = moved(n.moves?.[i]); return m?.change === undefined || m.change === null ? (m?.error ? "no answer" : "-") : `${m.change > 0 ? "+" : ""}${percent(m.change)}`; },
+          })),
+        ],
+      }],
+    }),
+  },
+  sweep: {
+    title: "Sweep", command: "sweep",
+    about: "How an answer moves with any parameters: every combination of their values, and what binds where.",
+    first: ["model", "on", "of", "vary", "mesh", "set"],
+    defaults: { model: "llama-3-8b", on: "h100:64", of: "plan", vary: "batch=1M..16M:x2" },
+    drop: { text: "or drop a config.json here", kind: () => "config" },
+    show: (a) => {
+      const names = a.varied;
+      const known = {
+        "step_seconds.expected": ["step", seconds], "tpot_seconds.expected": ["token", seconds], "mfu.expected": ["MFU", percent],
+        tokens_per_second: ["tokens/s", count], usd_per_million_tokens: ["USD/M", usd], "memory.bytes": ["memory", bytes],
+      };
+      const measures = Object.keys(known).filter((n) => a.points.some((p) => p[n] !== undefined && p[n] !== null));
+      return {
+        headline: `${whole(a.count)} points of ${a.of}: ${Object.entries(a.binds).map(([n, k]) => `${k} ${n === "no answer" ? n : `bound by ${n}`}`).join(", ")}`,
+        tables: [{
+          title: "Points", rows: a.points, key: (p) => names.map((n) => p[n]).join(),
+          columns: [
+            ...names.map((n) => ({ name: n, number: typeof a.points[0]?.[n] === "number", value: (p) => p[n] ?? "", text: (p) => (typeof p[n] === "number" ? plainNumber(p[n]) : String(p[n] ?? "-")) })),
+            ...measures.map((n) => ({ name: known[n][0], number: true, value: (p) => p[n] ?? 0, text: (p) => known[n][1](p[n]) })),
+            { name: "bound by", value: (p) => p.bottleneck ?? p.error ?? "" },
+            { name: "mesh", value: (p) => p.mesh ?? "" },
+          ],
+        }],
+      };
+    },
   },
   serve: {
     title: "Serve", command: "serve",
