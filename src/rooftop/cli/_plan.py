@@ -83,7 +83,6 @@ def command(
     layers=48,d_model=6144,heads=64,d_ff=24576,vocab=51200.
     """
     from rooftop import training
-    from rooftop.figures import scaling_curve
     from rooftop.views._plan import curve_json, curve_text
     from rooftop.views._progress import progress_bar
 
@@ -108,7 +107,7 @@ def command(
         with progress_bar("searching plans", quiet=as_json) as advance:
             counts = training.chip_counts(scale)
             curve = training.scale(question, counts, fixed=fix, limits=limits, progress=advance)
-        emit(curve_json(curve), lambda: curve_text(curve), as_json, lambda: [scaling_curve(curve)])
+        emit(curve_json(curve), lambda: curve_text(curve), as_json, lambda: _figures(curve))
         return
     wish = training.Wish(days, budget)
     search = training.plan
@@ -123,3 +122,9 @@ def command(
         with progress_bar("varying each axis", quiet=as_json) as advance:
             found = training.reach(answer.question, answer.best, limits=limits, progress=advance)
     show(answer, as_json, explain, depth, timeline, found)
+
+
+def _figures(curve: Any) -> list[Any]:
+    from rooftop.figures import scaling_curve
+
+    return [scaling_curve(curve)]

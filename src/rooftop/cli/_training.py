@@ -300,7 +300,6 @@ def asked_for(model: str, where: str, answer: Any, options: dict[str, Any]) -> d
 
 def show(answer: Any, as_json: bool, explain: str | None, depth: int, over_time: bool, found: Any = None) -> None:
     """Print an answer, perhaps over time and with how far its axes go, or the derivation of one of its quantities."""
-    from rooftop.figures import training_figures
     from rooftop.training import explain_estimate, timeline
     from rooftop.views import group
     from rooftop.views._explain import explanation_json, explanation_text
@@ -321,7 +320,7 @@ def show(answer: Any, as_json: bool, explain: str | None, depth: int, over_time:
                 *([] if drawn is None else [timeline_text(drawn, answer.best)]),
             ),
             as_json,
-            lambda: training_figures(answer),
+            lambda: _figures(answer),
         )
         return
     refuse_given("--timeline", "--limits", why="--explain shows a derivation alone")
@@ -331,3 +330,9 @@ def show(answer: Any, as_json: bool, explain: str | None, depth: int, over_time:
         lambda: explanation_text(explanation),
         as_json,
     )
+
+
+def _figures(answer: Any) -> list[Any]:
+    from rooftop.figures import training_figures
+
+    return list(training_figures(answer))

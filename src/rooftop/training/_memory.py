@@ -12,26 +12,41 @@ from rooftop.training._structure import Compiled, Structure
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Bytes per chip of one program: of one copy (block, embedding or head), one microbatch."""
+class Stored:
+    """Bytes per chip of the states of one program: of one copy (block, embedding or head)."""
 
     weights: Number
     gradients: Number
     optimizer: Number
     at_use: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Bytes per chip of the activations of one microbatch in one program, under a remat policy."""
+
     saved: Number
     working: Number
 
 
-def held(compiled: Compiled, sizes: list[Number], policy: str) -> Held:
-    """Evaluate the memory terms of a program under a remat policy."""
+def stored_of(structure: Structure, values: Mapping[str, list[Number]]) -> dict[str, Stored]:
+    """The states of every program, which no choice but a layout changes."""
+    return {c.name: _stored(c, values[c.name]) for c in structure.programs}
+
+
+def _stored(compiled: Compiled, sizes: list[Number]) -> Stored:
     stored = total(sizes[i] for i in compiled.weights)
     use = total(sizes[i] for i in compiled.weights_at_use)
-    return Held(
+    return Stored(
         weights=named(stored, f"weights({compiled.name})", "B"),
         gradients=named(total(sizes[i] for i in compiled.gradients), f"gradients({compiled.name})", "B"),
         optimizer=named(total(sizes[i] for i in compiled.optimizer), f"optimizer({compiled.name})", "B"),
         at_use=where(use > stored * 1.0001, use, 0.0),
+    )
+
+
+def _kept(compiled: Compiled, sizes: list[Number], policy: str) -> Kept:
+    return Kept(
         saved=named(total(sizes[i] for i in compiled.saved[policy]), f"saved({compiled.name}, {policy})", "B"),
         working=_peak(compiled.working[policy], sizes),
     )
@@ -52,18 +67,23 @@ class Memory:
 
 
 def memory_parts(
-    structure: Structure, values: Mapping[str, list[Number]], chosen: Choices, stages: Sequence[Stage]
+    structure: Structure,
+    values: Mapping[str, list[Number]],
+    chosen: Choices,
+    stages: Sequence[Stage],
+    states: Mapping[str, Stored] | None = None,
 ) -> Memory:
     """Bytes per chip by part.
 
     A stage holds the activations of the microbatches in flight on it; the one with the head also the logits of one
     microbatch. A chip that is two stages holds the weights and gradients of both, and the optimizer states of half of each.
-    Of what lies in host memory, buffers stay on the chip (see `_offload`), and no more than there is.
+    Of what lies in host memory, buffers stay on the chip (see `_offload`), and no more than there is. states: from `stored_of`, if
+    they are known.
     """
     policy, away = chosen.remat, chosen.offloads
-    blocks = [(structure.counts[c.name], held(c, values[c.name], policy)) for c in structure.blocks]
-    embed = held(structure.embed, values[structure.embed.name], policy)
-    head = held(structure.head, values[structure.head.name], policy)
+    states = stored_of(structure, values) if states is None else states
+    blocks = [(structure.counts[c.name], states[c.name]) for c in structure.blocks]
+    embed, head = states[structure.embed.name], states[structure.head.name]
     result: dict[str, list[Number]] = {}
     host: dict[str, list[Number]] = {}
     for part in ("weights", "gradients", "optimizer"):
@@ -87,15 +107,17 @@ def memory_parts(
     result["gathered weights"] = [
         maximum(two, where(s.embed > 0, embed.at_use, 0.0), where(s.head > 0, head.at_use, 0.0)) for s in stages
     ]
-    body = total(n * h.saved for n, h in blocks)
+    passing = [(structure.counts[c.name], _kept(c, values[c.name], policy)) for c in structure.blocks]
+    logits = _kept(structure.head, values[structure.head.name], policy)
+    body = total(n * k.saved for n, k in passing)
     kept = [body * s.share * s.flight for s in stages]
     if "activations" in away:
         host["saved activations"] = kept
-        two = 2 * _most(h.saved for _, h in blocks)
+        two = 2 * _most(k.saved for _, k in passing)
         kept = [minimum(k, two) for k in kept]
-    result["saved activations"] = [k + where(s.head > 0, head.saved, 0.0) for k, s in zip(kept, stages, strict=True)]
-    block_peak = _most(h.working for _, h in blocks)
-    result["working set"] = [maximum(block_peak, where(s.head > 0, head.working, 0.0)) for s in stages]
+    result["saved activations"] = [k + where(s.head > 0, logits.saved, 0.0) for k, s in zip(kept, stages, strict=True)]
+    block_peak = _most(k.working for _, k in passing)
+    result["working set"] = [maximum(block_peak, where(s.head > 0, logits.working, 0.0)) for s in stages]
     return Memory(_fullest(result), {part: named(b, f"host {part}", "B") for part, b in _fullest(host).items()})
 
 

@@ -28,13 +28,15 @@ from rooftop.costing import (
 )
 from rooftop.formula import total
 from rooftop.roofline import Group, Placement, group
-from rooftop.training._choices import Choices
+from rooftop.training._choices import Choices, choices
 from rooftop.training._estimate import Local, Moved, local, moved, pass_seconds
+from rooftop.training._memory import Stored, memory_parts, stored_of
 from rooftop.training._offload import Crossing, Crossings, crossings
 from rooftop.training._plan import Plan, Problem, environment
 from rooftop.training._remat import AUTO, POLICIES
+from rooftop.training._schedule import Stage, stages_of
 from rooftop.training._space import Batch, Limits, allows, microbatchings
-from rooftop.training._step import Evaluated, memory_of, states_of, step
+from rooftop.training._step import Evaluated, states_of, step
 from rooftop.training._structure import Compiled
 
 Array = NDArray[np.float64]
@@ -70,6 +72,11 @@ class Scene:
         if len(self.divisibles) > 1:
             found = found & allows(model, inner_mesh(ways, model.kv_heads))
         return np.broadcast_to(found, len(meshes))
+
+    def about_meshes(self, chosen: Choices) -> object:
+        """What of some choices decides which meshes they apply to."""
+        about = tuple(getattr(chosen, f.name) for f in choices() if f.metadata["axis"] is not None)
+        return about, self.structures[chosen.layout].divisible if len(self.divisibles) > 1 else None
 
     def under(self, layout: Choices) -> list[Choices]:
         """The combinations of one layout."""
@@ -130,6 +137,9 @@ class Rows:
         self._works: dict[object, Local] = {}
         self._values: dict[Choices, Values] = {}
         self._sizes: dict[object, Any] = {}
+        self._stored: dict[Choices, dict[str, Stored]] = {}
+        self._kinds: dict[Choices, tuple[Stage, ...]] = {}
+        self._applies: dict[object, NDArray[np.bool_]] = {}
 
     def __len__(self) -> int:
         return len(self.of)
@@ -143,6 +153,7 @@ class Rows:
             {n: pick(v) for n, v in table.items()} for table in (self.axes, self.inner, self._columns)
         )
         result._works, result._values, result._sizes, result.picked = {}, {}, {}, pick.group
+        result._stored, result._kinds, result._applies = {}, {}, {}
         return result
 
     def values(self, layout: Choices) -> Values:
@@ -165,12 +176,20 @@ class Rows:
 
     def applies(self, chosen: Choices) -> NDArray[np.bool_]:
         """Which rows a combination of choices is to be tried on."""
-        return self.scene.applies(chosen, self.meshes[self.of], self.microbatches)
+        key = self.scene.about_meshes(chosen)
+        if key not in self._applies:
+            self._applies[key] = self.scene.applies(chosen, self.meshes[self.of], self.microbatches)
+        return self._applies[key]
 
     def memory(self, chosen: Choices) -> tuple[Array, Array]:
         """Bytes of each chip, and in its share of host memory."""
         layout = chosen.layout
-        parts = memory_of(self.scene.structures[layout], self.values(layout), chosen, self.microbatches, self.stages)
+        structure, values, split = self.scene.structures[layout], self.values(layout), chosen.of_axis("pipeline")
+        if layout not in self._stored:
+            self._stored[layout] = stored_of(structure, values)
+        if split not in self._kinds:
+            self._kinds[split] = stages_of(structure.layers, self.stages, self.microbatches, split)
+        parts = memory_parts(structure, values, chosen, self._kinds[split], self._stored[layout])
         on_chip, on_host = (np.broadcast_to(total(p.values()), len(self)) for p in (parts.chip, parts.host))
         return on_chip, on_host
 

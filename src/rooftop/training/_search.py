@@ -111,7 +111,11 @@ class _Meshes:
         """Plans on these meshes, with all their placements."""
         groups = batch_groups(dict(zip(MESH_AXES, self.rows.T, strict=True)))
         of, microbatches, _ = space.microbatchings(groups, scene.batch, scene.limits.microbatches)
-        return sum(int(self.counts[of][scene.applies(c, self.rows[of], microbatches)].sum()) for c in scene.choices)
+        alike: dict[object, list[Choices]] = {}
+        for chosen in scene.choices:
+            alike.setdefault(scene.about_meshes(chosen), []).append(chosen)
+        rows, counts = self.rows[of], self.counts[of]
+        return sum(len(some) * int(counts[scene.applies(some[0], rows, microbatches)].sum()) for some in alike.values())
 
     def placed(self, scene: Scene, meshes: IntArray) -> tuple[IntArray, IntArray]:
         """All placements of some meshes that a collective can tell apart: (mesh, ascending; factors)."""
@@ -197,7 +201,6 @@ def _bounded(scene: Scene, rows: Rows, meshes: _Meshes, keeper: Keeper, outcome:
     """
     _, inner = scene.environment(meshes.rows, np.ones(len(meshes.rows)))
     links = best_links(scene, meshes.rows, meshes.used, meshes.part, inner)
-    every = np.arange(len(rows))
     at_best = {axes: _of(g, rows.of) for axes, g in links.items()}
     result: list[_Plans] = []
     for layout in scene.structures:
@@ -231,7 +234,7 @@ def _bounded(scene: Scene, rows: Rows, meshes: _Meshes, keeper: Keeper, outcome:
                     wanted[found], memory[found] = row, rows.memory(found)[0]
         if not wanted:
             continue
-        for chosen, lower in rows.seconds(layout, Pairs(every, at_best, wanted)).items():
+        for chosen, lower in rows.seconds(layout, _paired(wanted, at_best)).items():
             row = wanted[chosen]
             outcome.bounded += len(row)
             choice = np.full(len(row), scene.number(chosen))
@@ -239,6 +242,13 @@ def _bounded(scene: Scene, rows: Rows, meshes: _Meshes, keeper: Keeper, outcome:
     if not result:
         return _Plans(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
     return _Plans(*(np.concatenate([getattr(r, name) for r in result]) for name in ("row", "choice", "lower", "bytes")))
+
+
+def _paired(wanted: Mapping[Choices, IntArray], links: Mapping[tuple[str, ...], Group]) -> Pairs:
+    """The rows that are wanted under some choices, with their links by row."""
+    row = np.unique(np.concatenate(list(wanted.values())))
+    at = {chosen: np.searchsorted(row, some) for chosen, some in wanted.items()}
+    return Pairs(row, {axes: _of(g, row) for axes, g in links.items()}, at)
 
 
 def _open(
@@ -252,7 +262,7 @@ def _open(
     if keeper.fastest and most in fits:
         result &= ~fits[most]
     row = np.nonzero(result)[0]
-    lower = rows.seconds(chosen.layout, Pairs(np.arange(len(rows)), links, {most: row}))[most] * (1 - 1e-12)
+    lower = rows.seconds(chosen.layout, _paired({most: row}, links))[most] * (1 - 1e-12)
     return row[keeper.admits(lower, 0.0, rows.chips[row])]
 
 
