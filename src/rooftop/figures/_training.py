@@ -15,7 +15,7 @@ from rooftop.training import Answer, Curve, Estimate, step_kernels, timeline
 from rooftop.units import format_bytes, format_seconds
 
 _KINDS = {
-    "forward": ("forward", "#3b78c2"), "recompute": ("recompute", "#1f8fa0"), "backward": ("backward", "#2a9163"),
+    "forward": ("forward", "#3b78c2"), "recompute": ("recompute", "#1f8fa0"), "backward": ("backward", "#2a9163"), "weights": ("gradients of weights", "#7fb069"),
     "exposed": ("exposed communication and overhead", COLOURS["exposed"]), "wait": ("waiting (bubble)", COLOURS["bubble"]),
     "update": ("optimizer", "#a67c00"),
 }  # fmt: skip

@@ -40,6 +40,8 @@ class Step:
     memory_bytes: Number
     bubble: Number
     parts: tuple[Part, ...]
+    #: seconds that the slowest stage spends on gradients of weights
+    weight_gradients: Number = 0.0
     #: bytes in the chip's share of host memory, by part
     host: Mapping[str, Number] = field(default_factory=dict)
 
@@ -224,6 +226,7 @@ def step(
         memory_bytes=named(total(memory.chip.values()), "memory.bytes", "B"),
         bubble=bubble,
         parts=parts,
+        weight_gradients=microbatches * on_stage(lambda n: evaluated.local[n].weight_gradients),
         host=memory.host,
     )
 

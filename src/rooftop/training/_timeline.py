@@ -1,17 +1,18 @@
 """A step over time: what every pipeline stage does when, what each network carries, what a chip holds.
 
-Drawn from the parts of an estimated step, whose sum the events keep: stages are as slow as the slowest one, warm up with as many
-forward passes as the schedule holds microbatches in flight, and alternate then as 1F1B does (Narayanan et al., 2021, section 2.2). Collectives that hide are not placed: only how long they are busy is known.
+Drawn from the parts of an estimated step, whose sum the events keep: stages are as slow as the slowest one, and take passes in the
+order of their schedule (`_order`); what they wait for in it is stretched or shrunk to the bubble of the estimate. Collectives that hide
+are not placed: only how long they are busy is known.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rooftop.training._evaluate import Estimate
-from rooftop.training._schedule import in_flight
+from rooftop.training._order import Done, Times, pieces_of, played
+from rooftop.training._schedule import FILLED as DELAYED
 
 #: Pieces into which the microbatches of a stage are drawn at most.
 _MOST_PIECES = 64
@@ -31,7 +32,9 @@ _STATES = ("weights", "gradients", "optimizer")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that a stage does or waits for. kind: forward, recompute, backward, exposed, wait or update."""
+    """Something that a stage does or waits for. kind: forward, recompute, backward, weights (their gradients, where the schedule
+    puts them off), exposed, wait or update.
+    """
 
     name: str
     kind: str
@@ -79,6 +82,7 @@ class _Work:
     forward: float
     recompute: float
     backward: float
+    weights: float  # of the backward pass
     exposed: tuple[tuple[str, float], ...]
     bubble: float
     ends: tuple[tuple[str, float], ...]
@@ -87,14 +91,18 @@ class _Work:
 def timeline(e: Estimate) -> Timeline:
     """The expected step of an estimate over time."""
     stages, microbatches = e.plan.mesh.get("pipeline", 1), e.plan.microbatches
-    pieces = min(microbatches, _MOST_PIECES)
+    chosen = e.plan.choices
+    pieces = pieces_of(chosen, stages, microbatches, _MOST_PIECES)
     work = _work(e)
-    flying = [float(in_flight(e.plan.choices, microbatches, stages, stages - 1 - s)) for s in range(stages)]
-    lanes = tuple(tuple(_lane(work, s, flying[s], stages, microbatches, pieces)) for s in range(stages))
+    exposed = work.recompute + sum(s for _, s in work.exposed)
+    times = Times(work.forward / pieces, (work.backward + exposed) / pieces, work.weights / pieces)
+    orders = played(chosen, stages, pieces, times)
+    span = max(order[-1].start + order[-1].seconds for order in orders)
+    lanes = tuple(tuple(_lane(work, order, pieces * chosen.chunks, span)) for order in orders)
     traffic = tuple(
         Traffic(p.name, float(p.seconds), float(p.seconds - p.overlapped)) for p in e.step.parts if p.kind == "network"
     )
-    return Timeline(float(e.step.expected), lanes, traffic, tuple(_memory(e, lanes[0])), pieces)
+    return Timeline(float(e.step.expected), lanes, traffic, tuple(_memory(e, lanes[0])), pieces)  # the first holds most
 
 
 def _work(e: Estimate) -> _Work:
@@ -115,15 +123,25 @@ def _work(e: Estimate) -> _Work:
             backward += seconds
         else:
             forward += seconds
+    weights = min(float(e.step.weight_gradients), backward) if e.plan.choices.schedule in DELAYED else 0.0
     return _Work(
-        forward, recompute, backward, tuple((n, s) for n, s in exposed if s > 0), bubble,
+        forward, recompute, backward, weights, tuple((n, s) for n, s in exposed if s > 0), bubble,
         tuple((n, ends[n]) for n in _ENDS if ends.get(n, 0.0) > 0),
     )  # fmt: skip
 
 
-def _lane(work: _Work, stage: int, flying: float, stages: int, microbatches: int, pieces: int) -> Iterator[Event]:
-    """Events of a stage: it waits for its first piece, warms up with forward passes, alternates, and drains."""
-    clock = 0.0
+def _lane(work: _Work, order: Sequence[Done], passes: int, span: float) -> Iterator[Event]:
+    """Events of a stage: what it does in its order, with its waits, and the end of the step. span: seconds in which all stages are
+    through with their orders.
+    """
+    clock, waited = 0.0, 0.0
+    waits = [
+        done.start - before for done, before in zip(order, [0.0, *(d.start + d.seconds for d in order)], strict=False)
+    ]
+    least = 1e-9 * (work.forward + work.backward) / passes
+    waits = [wait if wait > least else 0.0 for wait in waits]
+    idle = span - sum(done.seconds for done in order)
+    scale = work.bubble / idle if idle > least else 0.0
 
     def event(name: str, kind: str, seconds: float) -> Iterator[Event]:
         nonlocal clock
@@ -131,31 +149,20 @@ def _lane(work: _Work, stage: int, flying: float, stages: int, microbatches: int
             yield Event(name, kind, clock, seconds)
             clock += seconds
 
-    back = work.recompute + work.backward + sum(s for _, s in work.exposed)
-    forward_share = work.forward / (work.forward + back)
-    warm = max(1, min(pieces, math.ceil(flying * pieces / microbatches)))
-    # of (p - 1) waits, a stage has as many before its first piece as there are stages before it
-    before = stage / (stages - 1) * work.bubble if stages > 1 else 0.0
-    after = work.bubble - before
-
-    def backward() -> Iterator[Event]:
-        yield from event("recompute", "recompute", work.recompute / pieces)
-        yield from event("backward", "backward", work.backward / pieces)
-        for name, seconds in work.exposed:
-            yield from event(name, "exposed", seconds / pieces)
-
-    yield from event("wait for the first microbatch", "wait", before * forward_share)
-    for _ in range(warm):
-        yield from event("forward", "forward", work.forward / pieces)
-    yield from event("wait for the first backward pass", "wait", after * (1 - forward_share))
-    for _ in range(pieces - warm):
-        yield from backward()
-        yield from event("forward", "forward", work.forward / pieces)
-    for n in range(warm):
-        yield from backward()
-        if n < warm - 1 or warm == 1:
-            yield from event("wait for a backward pass", "wait", after * forward_share / max(1, warm - 1))
-    yield from event("wait for the last stages", "wait", before * (1 - forward_share))
+    for n, (done, wait) in enumerate(zip(order, waits, strict=True)):
+        what = "the first microbatch" if n == 0 else f"a {done.task.kind} pass"
+        yield from event(f"wait for {what}", "wait", wait * scale)
+        waited += wait * scale
+        if done.task.kind == "forward":
+            yield from event("forward", "forward", work.forward / passes)
+        elif done.task.kind == "weights":
+            yield from event("gradients of weights", "weights", work.weights / passes)
+        else:
+            yield from event("recompute", "recompute", work.recompute / passes)
+            yield from event("backward", "backward", (work.backward - work.weights) / passes)
+            for name, seconds in work.exposed:
+                yield from event(name, "exposed", seconds / passes)
+    yield from event("wait for the last stages", "wait", max(0.0, work.bubble - waited))
     for name, seconds in work.ends:
         yield from event(name, "update" if name in ("optimizer", "orthogonalisation") else "exposed", seconds)
 
@@ -164,13 +171,14 @@ def _memory(e: Estimate, lane: tuple[Event, ...]) -> Iterator[Moment]:
     """Bytes over the step: states throughout, saved activations by the pieces in flight, the rest while pieces run."""
     parts = {name: float(b) for name, b in e.step.memory.items()}
     counts, flying = [], 0
+    ends = "weights" if any(event.kind == "weights" for event in lane) else "backward"
     for event in lane:
         flying += event.kind == "forward"
         counts.append(flying)
-        flying -= event.kind == "backward"
+        flying -= event.kind == ends
     most = max(counts, default=1) or 1
     for event, count in zip(lane, counts, strict=True):
-        running = event.kind in ("forward", "recompute", "backward", "exposed") and count > 0
+        running = event.kind in ("forward", "recompute", "backward", "weights", "exposed") and count > 0
         yield Moment(
             event.start,
             {

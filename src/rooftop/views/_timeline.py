@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
 _WIDTH = 64
 _MOST_STAGES = 8
-_LETTERS = {"forward": "F", "recompute": "R", "backward": "B", "exposed": "x", "wait": ".", "update": "U"}
+_LETTERS = {
+    "forward": "F",
+    "recompute": "R",
+    "backward": "B",
+    "weights": "W",
+    "exposed": "x",
+    "wait": ".",
+    "update": "U",
+}
 
 
 def timeline_json(t: Timeline) -> dict[str, Any]:
@@ -47,9 +55,10 @@ def timeline_text(t: Timeline, e: Estimate) -> RenderableType:
     rows.append(("memory", _sampled(t.seconds, [m.start for m in t.memory], skyline)))
     peak = max(t.memory, key=lambda m: m.bytes)
     least = min(m.bytes for m in t.memory)
+    weights = ", W gradients of weights" if any(x.kind == "weights" for x in t.stages[0]) else ""
     pictures = table(
         f"The step over {format_seconds(t.seconds)}", ("", ""), rows,
-        caption=f"F forward, R recompute, B backward, x exposed communication and overhead, U update, . waiting; memory from"
+        caption=f"F forward, R recompute, B backward{weights}, x exposed communication and overhead, U update, . waiting; memory from"
         f" {format_bytes(least)} to {format_bytes(peak.bytes)} (at {format_seconds(peak.start)}) of {format_bytes(capacity)}"
         + ("" if t.pieces == e.plan.microbatches else f"; {e.plan.microbatches} microbatches drawn as {t.pieces}"),
     )  # fmt: skip
