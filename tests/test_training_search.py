@@ -86,7 +86,7 @@ def every_plan(of, limits, fixed):
     for used in used_sizes(of.dimensions, limits.least_used):
         for placed in itertools.product(*(factorisations(n, len(MESH_AXES)) for n in used)):
             mesh = {a: math.prod(row[i] for row in placed) for i, a in enumerate(MESH_AXES)}
-            if any(mesh[a] != w for a, w in fixed.items()) or mesh["expert"] > 1:
+            if any(mesh[a] != w for a, w in fixed.items()) or (mesh["expert"] > 1 and of.model.experts is None):
                 continue
             if mesh["tensor_transpose"] > 1 and "tensor_transpose" not in limits.opened:
                 continue
@@ -100,7 +100,7 @@ def every_plan(of, limits, fixed):
                 if not any(size % math.prod(inner.get(a, 1) for a in names) for size, names in s.divisible)
             ]
             factors = tuple({a: w for a, w in zip(MESH_AXES, row, strict=True) if w > 1} for row in placed)
-            for m, b in microbatchings(of, mesh["data"] * mesh["fsdp"]):
+            for m, b in microbatchings(of, mesh["data"] * mesh["fsdp"] * mesh["expert"]):
                 if limits.microbatches is not None and m != limits.microbatches:
                     continue
                 for choices in limits.choices:
@@ -141,6 +141,8 @@ CASES = {
     "chunks and ends": (SMALL, "v5e:2x2", 8, 512, None, Limits({"zero": (3,), "chunks": (1, 2, 3), "embed_layers": (0, 1), "head_layers": (0, 1, 2)}), {"context": 1}),
     "sharding of states": (TINY.replace("d_model=64", "d_model=12"), "h100:8", 8, 64, None, Limits({"zero": (0, 1, 3), "outer_zero": (0, 1), "remat": ("none", "dots")}), {"pipeline": 1, "context": 1}),
     "host memory": (SMALL, "h100:8", 16, 512, 0.5e9, Limits({"zero": (1, 3), "remat": ("none", "full"), "offload": ("none", "optimizer", "activations", "optimizer,params,activations")}), {"context": 1, "data": 1}),
+    "experts": (SMALL + ",experts=6,active=2", "h100:6", 12, 512, None, Limits({"zero": (1, 3), "remat": ("none", "full")}), {"context": 1}),
+    "experts over two levels": (SMALL + ",experts=8,active=2", "h100:16", 16, 256, None, Limits({"zero": (3,), "remat": ("none",)}, least_used=1.0), {"context": 1, "pipeline": 1}),
     "kinds of context": (SMALL, "h100:8", 8, 512, None, Limits({"zero": (3,), "remat": ("none", "full"), "context_kind": ("ring", "gather", "ulysses"), "causal": ("balanced", "contiguous")}), {"pipeline": 1, "data": 1}),
     "weights in two dimensions": (SMALL, "h100:8", 8, 512, None, Limits({"zero": (1, 3), "remat": ("none",)}, opened=("tensor_transpose",)), {"pipeline": 1, "context": 1, "data": 1}),
     "one chip": (TINY, "v5e", 8, 64, None, FULL, {}),
