@@ -61,7 +61,11 @@ def plans(draw):
     of, found = plans_of(*draw(st.sampled_from(MODELS)), draw(st.sampled_from(SLICES)), calibration)
     assume(found)
     plan = draw(st.sampled_from(found))
-    used = [f for f in choices() if f.metadata["axis"] is None or plan.mesh[f.metadata["axis"]] > 1]
+    used = [
+        f for f in choices()
+        if (f.metadata["axis"] is None or plan.mesh[f.metadata["axis"]] > 1) and not f.metadata["follows"]
+        and (of.model.experts is not None or not f.name.startswith("expert_"))
+    ]  # fmt: skip
     chosen = Choices(**{f.name: draw(st.sampled_from(f.metadata["values"])) for f in used})
     chosen = replace(chosen, causal="balanced") if chosen.idle else chosen
     microbatches = draw(st.integers(1, 9) | st.sampled_from([8, 16]))
